@@ -1,4 +1,4 @@
-//! Services that have an answer to everything that the fixtures of version 1.0.0 ask, and check how they were asked.
+//! Fake services for the fixtures of interface version 1.0.0: they answer every call and assert the arguments.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use agentd_plugin_host::{
     Route, RouteTo, Services, SourcedScript, Step, Variables,
 };
 
-/// Answers.
+/// Services with a fixed answer to each call. They panic if the arguments of a call are not those of the fixtures.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Answers;
 
@@ -151,7 +151,7 @@ impl MachineServices for Answers {
     }
 }
 
-/// What the fixtures say of all that both of them call.
+/// Names and values that both fixtures, the provider and the prerequisite, report from [`Answers`].
 pub(crate) const BOTH: &[(&str, &str)] = &[
     ("MONOTONIC", "true"),
     ("RUN", "exited 3 out\\n err"),
@@ -170,7 +170,7 @@ pub(crate) const BOTH: &[(&str, &str)] = &[
     ("SECRET", "4 bytes"),
 ];
 
-/// What the provider says besides.
+/// Names and values that only the provider fixture reports.
 pub(crate) const PROVIDER: &[(&str, &str)] = &[
     ("SESSION", "s1 - demo /tmp 1"),
     ("ENVIRONMENT", "A=1"),

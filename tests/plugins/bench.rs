@@ -1,4 +1,4 @@
-//! A host with a cache of its own, and services that answer from a table.
+//! A plugin host with its own cache directory, and services that answer from a table.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use agentd_plugin_host::{
 };
 use tempfile::TempDir;
 
-/// The example `compile` of this package, which `cargo test` builds beside the tests.
+/// Returns the path of this package's example `compile`, which `cargo test` builds beside the tests.
 pub(crate) fn compiler() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let path = test.parent().and_then(Path::parent).unwrap().join("examples/compile");
@@ -44,7 +44,7 @@ impl Bench {
         self.directory.path().join("cache")
     }
 
-    /// The names of the compiled components that are there.
+    /// Returns the paths of the files in the cache directory, in sorted order.
     pub(crate) fn compiled(&self) -> Vec<PathBuf> {
         let mut files: Vec<_> = std::fs::read_dir(self.cache()).unwrap().map(|entry| entry.unwrap().path()).collect();
         files.sort();
@@ -60,14 +60,14 @@ impl Bench {
         self.host.load(source, grant).await
     }
 
-    /// Loads these bytes as a file of this name.
+    /// Writes the bytes to a file of this name and loads the file as a plugin.
     pub(crate) async fn load_bytes(&self, name: &str, bytes: &[u8], grant: &Grant) -> Result<Plugin, LoadError> {
         let path = self.directory.path().join(format!("{name}.wasm"));
         std::fs::write(&path, bytes).unwrap();
         self.load(Source::File { path, sha256: None }, grant).await
     }
 
-    /// That the host still does its work.
+    /// Asserts that the host can still load and run a built-in plugin.
     pub(crate) async fn still_works(&self) {
         let plugin = self.load_built_in("snapshot").await;
         let changes = plugin.provide(call(Fake::default().login(&[("A", b"1")]))).await.unwrap();
@@ -75,7 +75,7 @@ impl Bench {
     }
 }
 
-/// A built-in component.
+/// Returns the source of the built-in component of this name.
 pub(crate) fn source(name: &str) -> Source {
     let built_in = builtin().iter().find(|built_in| built_in.name == name).unwrap();
     Source::BuiltIn { name: built_in.name, bytes: built_in.bytes }
@@ -132,7 +132,7 @@ impl Fake {
         self
     }
 
-    /// A script that sets these; any other is absent.
+    /// Adds a script that sets these variables. All other scripts are absent.
     pub(crate) fn script(mut self, path: &str, variables: &[(&str, &[u8])]) -> Self {
         self.scripts.insert(path.to_owned(), owned(variables));
         self

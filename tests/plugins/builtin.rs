@@ -1,4 +1,4 @@
-//! The committed components: each loads under its own grant and under nothing more, says who it is, and does its work.
+//! The built-in components: each loads with only its own grant, describes itself, and does its work.
 
 use agentd_plugin_host::{Capability, Change, Effect, Grant, LoadError, Refusal, Setting, builtin};
 
@@ -15,7 +15,7 @@ fn names(changes: &[Change]) -> (Vec<&str>, Vec<&str>) {
 async fn each_loads_describes_itself_and_imports_only_what_its_grant_allows() {
     let bench = Bench::new();
     for built_in in builtin() {
-        // What a check of one's own may run is for the administrator to say.
+        // The built-in grant has no command, because the administrator chooses the program of this check.
         let grant = match built_in.name {
             "command" => Grant { command: vec!["/bin/check **".into()], ..built_in.grant() },
             _ => built_in.grant(),

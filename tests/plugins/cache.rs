@@ -1,4 +1,4 @@
-//! Compiled code: made once, never trusted for being there, and not kept for ever.
+//! The cache of compiled code: one compilation for each component, a check before each use, and removal of old files.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
@@ -34,7 +34,7 @@ async fn what_another_process_has_compiled_meanwhile_is_taken_and_not_replaced()
     let file = other.compiled().remove(0);
     let directory = TempDir::new().unwrap();
     let cache = directory.path().join("cache");
-    // The other process is done just before this one.
+    // The other process puts its file into the cache just before this process does.
     let link = format!("ln {} {}", quoted(&file), quoted(&cache));
     let compiler = script(directory.path(), &format!("{} \"$@\" && {link}", quoted(compiler())));
     let bench = Bench::with(|options| (options.cache, options.compiler) = (cache.clone(), compiler.clone()));
@@ -45,7 +45,8 @@ async fn what_another_process_has_compiled_meanwhile_is_taken_and_not_replaced()
     assert_eq!(fs::read_dir(&cache).unwrap().count(), 1);
 }
 
-/// Set for the process in which the test below takes every descriptor: the other tests need theirs.
+/// Environment variable of the child process in which the test below opens all descriptors. The other tests need
+/// free descriptors, so the test runs in its own process.
 const ALONE: &str = "AGENTD_TEST_WITHOUT_DESCRIPTORS";
 
 #[tokio::test]
@@ -117,7 +118,7 @@ async fn a_directory_that_was_emptied_is_filled_again() {
     assert_eq!(fs::metadata(bench.cache()).unwrap().permissions().mode() & 0o777, 0o700);
 }
 
-/// A file of this name and length in the cache, last used so long ago.
+/// Creates a sparse file with this name, length and time since its last use in the cache.
 fn plant(bench: &Bench, name: &str, length: u64, age: Duration) -> PathBuf {
     let path = bench.cache().join(name);
     let file = File::create(&path).unwrap();
@@ -131,7 +132,7 @@ fn age(file: &PathBuf, age: Duration) {
     File::open(file).unwrap().set_modified(SystemTime::now() - age).unwrap();
 }
 
-/// Another process begins to use the same directory.
+/// Starts and ends another host that uses the same directory.
 fn another_host(bench: &Bench) {
     let cache = bench.cache();
     drop(Bench::with(|options| options.cache = cache));
@@ -200,7 +201,7 @@ async fn native_code_and_code_for_the_interpreter_lie_side_by_side() {
     assert_eq!(interpreted.host.code(), Code::Interpreted);
     interpreted.still_works().await;
     let both = native.compiled();
-    // The order of their names is that of their hashes, and the native code's differs from processor to processor.
+    // The names contain hashes, and the hash of native code differs between processors. The test sorts by extension.
     let mut ends: Vec<_> = both.iter().map(|file| file.extension().unwrap().to_str().unwrap()).collect();
     ends.sort_unstable();
     assert_eq!(ends, ["cwasm", "pulley"]);
@@ -221,7 +222,7 @@ async fn damaged_compiled_code_is_compiled_again_and_never_run() {
         let whole = fs::read(file).unwrap();
         let mut damages: Vec<Vec<u8>> = vec![Vec::new(), [&whole[..], b"more"].concat(), vec![0; whole.len()]];
         damages.extend((0..6).map(|_| truncated(&whole, &mut random)));
-        // The first bits, the last, and any.
+        // The first bits, the last bit, and random bits.
         damages.extend((0..4).chain([whole.len() * 8 - 1]).map(|bit| with_a_flip(&whole, bit)));
         damages.extend((0..20).map(|_| flipped(&whole, &mut random)));
         for damage in damages {
@@ -241,8 +242,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Puts this content in the place of the one compiled file, under the name that is right for it; the component's own file
-/// comes back, and this goes.
+/// Replaces the compiled file with changed content, under the name that fits the content's hash. Asserts that the
+/// host removes the planted file and compiles the component again.
 async fn refused_and_replaced(code: Code, change: impl Fn(&[u8]) -> Vec<u8>) {
     let bench = Bench::with(|options| options.code = Some(code));
     bench.still_works().await;
@@ -270,7 +271,7 @@ async fn code_of_another_version_of_wasmtime_or_of_agentd_is_compiled_again() {
     for code in [Code::Native, Code::Interpreted] {
         for word in ["agentd ", ", wasmtime "] {
             refused_and_replaced(code, |whole| {
-                // A component's own text may have the word too, and no number behind it.
+                // A component's own text can contain the word too, but without a digit after the word.
                 let is_version =
                     |rest: &[u8]| rest.strip_prefix(word.as_bytes()).is_some_and(|is| is[0].is_ascii_hexdigit());
                 let places: Vec<_> = (0..whole.len()).filter(|&at| is_version(&whole[at..])).collect();
@@ -293,7 +294,7 @@ async fn native_code_under_the_name_of_the_interpreters_is_not_run_by_it() {
     refused_and_replaced(Code::Interpreted, |_| code.clone()).await;
 }
 
-/// What the one compiled file is replaced by, under the same name.
+/// Removes the compiled file and puts a replacement under its name. Asserts that the host writes its own file again.
 async fn not_taken(replace: impl Fn(&PathBuf, &[u8])) {
     let bench = Bench::new();
     bench.still_works().await;

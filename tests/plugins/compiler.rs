@@ -1,4 +1,4 @@
-//! The child that compiles: it has nothing of ours, and ends within its limits with all that it started.
+//! The compiler process: it inherits nothing from the host, and ends within its limits with all its child processes.
 
 use std::error::Error as _;
 use std::fs;
@@ -14,7 +14,7 @@ use crate::bench::{Bench, compiler, source};
 use crate::guest::Guest;
 use crate::quote::quoted;
 
-/// A compiler that is a shell script; `$0.log` gets a line each time it runs.
+/// Writes a shell script that acts as the compiler. Each run adds a line to the file `compiler.log`.
 pub(crate) fn script(directory: &Path, text: &str) -> PathBuf {
     let path = directory.join("compiler");
     fs::write(&path, format!("#!/bin/sh\necho run >> {}\n{text}\n", quoted(path.with_extension("log")))).unwrap();
@@ -26,7 +26,7 @@ pub(crate) fn runs(compiler: &Path) -> usize {
     fs::read_to_string(compiler.with_extension("log")).map_or(0, |log| log.lines().count())
 }
 
-/// A host with a script for its compiler, and the error of its first load.
+/// Returns a host whose compiler is this script, and the error of its first load.
 async fn refusal(text: &str, limits: CompileLimits) -> (Bench, CompiledError) {
     let directory = TempDir::new().unwrap();
     let compiler = script(directory.path(), text);
@@ -59,11 +59,11 @@ async fn a_compiler_that_makes_progress_may_take_as_long_as_the_machine_lets_it(
     let directory = TempDir::new().unwrap();
     let slow = "for step in 1 2 3 4 5 6 7 8 9 10 11 12 13 14; do sleep 0.5; printf '\\0' >&2; done";
     let compiler = script(directory.path(), &format!("{slow}\nexec {} \"$@\"", quoted(compiler())));
-    // Twelve times as long as from one word to the next.
+    // The time limit is twelve times the script's pause between two signs of progress.
     let stall = Duration::from_secs(6);
     let bench = Bench::with(|options| {
         options.compiler = compiler;
-        // Its processor time, of which it used next to nothing when its patience was over by the wall clock.
+        // The limit is in processor time. The script sleeps, so it uses almost none during these seconds.
         options.compile_limits = CompileLimits { stall, ..CompileLimits::default() };
     });
     let start = Instant::now();
@@ -71,7 +71,7 @@ async fn a_compiler_that_makes_progress_may_take_as_long_as_the_machine_lets_it(
     assert!(start.elapsed() > stall, "{:?}", start.elapsed());
 }
 
-/// A component that takes seconds to compile.
+/// Returns a component that takes seconds to compile.
 fn large() -> Vec<u8> {
     use std::fmt::Write as _;
     let mut fields = String::new();
@@ -142,7 +142,7 @@ async fn a_compiler_out_of_memory_says_so() {
 
 #[tokio::test]
 async fn a_compiler_gets_nothing_of_our_environment_and_its_words_are_passed_on_up_to_a_bound() {
-    // sh itself puts PWD there.
+    // The shell itself sets PWD, `_` and SHLVL.
     let (_bench, error) =
         refusal("env | grep -v -e ^PWD= -e ^_= -e ^SHLVL= | sort >&2; exit 3", CompileLimits::default()).await;
     let CompiledError::Failed(words) = error else { panic!("{error:?}") };
@@ -162,7 +162,7 @@ async fn a_compiler_that_is_not_there_is_named() {
     assert_eq!(error.source().unwrap().to_string(), "could not run the compiler /nonexistent/agentd");
 }
 
-/// Whether a process of this number is there and has not ended.
+/// Returns whether a process with this ID exists and is not a zombie.
 fn lives(pid: &str) -> bool {
     let status = fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
     status.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with('Z'))
@@ -180,7 +180,7 @@ async fn ends(pid: &str) {
 async fn what_a_compiler_has_started_ends_with_it_however_it_ends() {
     let directory = TempDir::new().unwrap();
     let pids = directory.path().join("pids");
-    // Its child ignores what can be ignored, and holds the pipe of its words open.
+    // The child ignores the signals that can be ignored, and keeps the pipe of the compiler's error output open.
     let start = format!("(trap '' TERM HUP INT PIPE; exec sleep 1000) & echo $! >> {}", quoted(&pids));
     let quick = CompileLimits { stall: Duration::from_millis(500), ..CompileLimits::default() };
     let (_bench, error) = refusal(&format!("{start}; exec sleep 1000"), quick).await;
@@ -213,7 +213,7 @@ async fn a_compiler_that_nobody_waits_for_any_more_is_ended_with_what_it_has_sta
         loaded = bench.load(source("snapshot"), &grant) => panic!("{loaded:?}"),
         () = started => {}
     }
-    // What a kill would leave: nothing, since no file has a name before it is finished.
+    // A cancelled compilation leaves no file, because a file gets its name only after it is complete.
     assert_eq!(bench.compiled(), [] as [PathBuf; 0]);
     for pid in fs::read_to_string(pids).unwrap().split_whitespace() {
         ends(pid).await;
@@ -263,7 +263,7 @@ async fn a_compiler_that_writes_nothing_or_something_else_is_refused() {
     }
 }
 
-/// The number and the target of each descriptor that this process would hand down: what it was started with itself.
+/// Lists the number and target of each descriptor of this process that its children inherit.
 fn inheritable() -> Vec<String> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc/self/fd").unwrap().flatten() {
@@ -288,7 +288,7 @@ async fn a_compiler_inherits_no_descriptor_of_ours() {
     let (given, here) = (inheritable(), std::env::current_dir().unwrap());
     let strangers: Vec<_> = words
         .lines()
-        // Its own three, and what find itself has open: where it was started, and what it looks at.
+        // Excludes the standard streams, and the descriptors that find opens: its working directory and `/proc`.
         .filter(|line| !["0 ", "1 ", "2 "].iter().any(|own| line.starts_with(own)))
         .filter(|line| !line.contains(" /proc/") && !line.ends_with(&format!(" {}", here.display())))
         .filter(|line| !given.iter().any(|ours| ours == line))

@@ -1,5 +1,5 @@
-//! Plugins against their grants, from the file to the answer: the components that were built against version 1.0.0, and guests that say
-//! one thing and do another.
+//! Plugins with full, partial and denied grants, from the loaded file to the answer. The plugins are the components
+//! that were built against version 1.0.0, and guests that declare other wants than they use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ fn list(patterns: &[&str]) -> Vec<String> {
     patterns.iter().map(|&pattern| pattern.to_owned()).collect()
 }
 
-/// What the fixtures want, and no more.
+/// Returns the grant that covers exactly the wants of the fixtures.
 fn wanted() -> Grant {
     Grant {
         login_shell: true,
@@ -46,7 +46,7 @@ fn fixture_call() -> Call {
     Call { settings: settings(), environment: vec![("A".to_owned(), b"1".to_vec())], places, ..call(Answers) }
 }
 
-/// The lines that the provider gives as variables.
+/// Returns the names and values of the variables that the provider fixture sets, without the prefix `FIXTURE_`.
 fn lines(changes: &[Change]) -> BTreeMap<String, String> {
     let line = |change: &Change| match &change.effect {
         Effect::Set { name, value } => {
@@ -205,11 +205,11 @@ async fn what_is_granted_beyond_what_the_plugin_wants_is_refused_all_the_same() 
     let grant = Grant { mount: list(&["*"]), ..everything() };
     let (_, changes) = provided(LoadTerms { grant, ..LoadTerms::default() }).await;
     assert_eq!(lines(&changes.unwrap())["MOUNTS"], "/fixture server:/x nfs4 rw,hard 0:42");
-    // One that sources a script and says that it wants another.
+    // This guest declares that it wants one script, and sources another script.
     let provide = "(call $source (i32.const 144) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 512))
         (i32.store (i32.const 64) (i32.const 1)) (i32.store (i32.const 68) (i32.load (i32.const 516)))
         (i32.store (i32.const 72) (i32.load (i32.const 520))) (i32.store (i32.const 76) (i32.load (i32.const 524)))";
-    // Of scripts it wants the pattern from 65056 on.
+    // Its want of a script is the pattern at address 65056.
     let fields = r#"(data (i32.const 64536) "\10\fe\00\00") (data (i32.const 65040) "\20\fe\00\00\04\00\00\00")
         (data (i32.const 65056) "/a/b") (data (i32.const 144) "/a/c")"#;
     let guest = Guest { imports: SCRIPT, provide, fields, ..Guest::default() };
@@ -267,7 +267,7 @@ async fn variables_of_its_answer_and_of_its_programs_are_bounded_by_the_grant() 
     let denied = error_of(wanted(), Some(deny)).await.unwrap_err();
     assert!(denied.ends_with("the variable \"FIXTURE_TOKEN\", which is denied by the administrator"), "{denied}");
 
-    // The program is given FIXTURE by the plugin.
+    // The plugin passes the variable FIXTURE to the program that it runs.
     let granted = |names: &[&str]| Grant {
         command: vec![CommandGrant::from("/usr/bin/fixture one *").with_variables(names.iter().copied())],
         ..wanted()

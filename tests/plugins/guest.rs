@@ -1,13 +1,13 @@
-//! Components written as text: a core module with the names of the WIT interface, made a component in the test itself, so
-//! that no toolchain for WebAssembly is needed.
+//! Components that tests write as WebAssembly text. The test turns a core module with the names of the WIT interface
+//! into a component, so no WebAssembly toolchain is necessary.
 
 use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
 
-/// The interface as it stands in the repository.
+/// Text of the WIT interface in the repository.
 pub(crate) const WIT: &str = include_str!("../../plugin-sdk/wit/1.0.0/agentd-plugin.wit");
 
-/// A component of the world of this WIT text, from a core module in text.
+/// Returns a component of this world of the WIT text, from the text of a core module.
 pub(crate) fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
     let mut resolve = Resolve::default();
     let package = resolve.push_str("test.wit", wit).unwrap();
@@ -17,28 +17,29 @@ pub(crate) fn component_of(wit: &str, world: &str, module: &str) -> Vec<u8> {
     ComponentEncoder::default().module(&module).unwrap().encode().unwrap()
 }
 
-/// A provider in parts: each is text of a core module, and empty by default.
+/// Parts of a provider. Each part is text of a core module, and is empty by default.
 #[derive(Default)]
 pub(crate) struct Guest<'a> {
-    /// Imports.
+    /// Imports of the module.
     pub(crate) imports: &'a str,
-    /// Globals, tables, functions, a start.
+    /// Globals, tables, functions and a start function.
     pub(crate) fields: &'a str,
-    /// What `describe` does before it answers.
+    /// Instructions that `describe` runs before it answers.
     pub(crate) describe: &'a str,
-    /// What `provide` does before it answers.
+    /// Instructions that `provide` runs before it answers.
     pub(crate) provide: &'a str,
-    /// Pages of memory at the start; 0 is 2.
+    /// Initial memory size in pages. 0 means 2 pages.
     pub(crate) pages: u32,
 }
 
-/// `login` writes its result to the address it is given.
+/// Import of `login`, which writes its result to the address in its argument.
 pub(crate) const LOGIN: &str = r#"(import "agentd:plugin/shell-environment@1.0.0" "login" (func $login (param i32)))"#;
 pub(crate) const LOG: &str = r#"(import "agentd:plugin/log@1.0.0" "write" (func $log (param i32 i32 i32)))"#;
 pub(crate) const SCRIPT: &str =
     r#"(import "agentd:plugin/script@1.0.0" "source" (func $source (param i32 i32 i32 i32 i32)))"#;
 
-/// A want of each capability, as it lies in memory: `* **` of commands and `*` of the others, both from 65016 on.
+/// Returns the bytes of a list that wants every capability. The pattern is `* **` for commands and `*` for the others;
+/// both are at address 65016.
 fn wants() -> String {
     let (any, command) = (65000, 65008);
     let want = |capability: u32| [capability, if capability == 2 { command } else { any }, 1, 128, 7];
@@ -46,8 +47,9 @@ fn wants() -> String {
     bytes.map(|byte| format!("\\{byte:02x}")).collect::<Vec<_>>().concat()
 }
 
-/// What every guest has: memory, an allocator that only goes forward, a description at 16, a variable's name at 144.
-/// Addresses from 256 to 64512 are free to use; from there on stands that it wants everything, and the rest is the allocator's.
+/// Returns a module with the parts that every guest has: memory, an allocator that never frees, and a description.
+/// The description is at address 16 and a variable's name at 144. Tests can use addresses 256 to 64511. From 64512 on,
+/// the memory holds the list of wants, and then the allocator's area.
 fn frame(guest: &Guest<'_>, exports: &str) -> String {
     let Guest { imports, fields, pages, .. } = guest;
     format!(
@@ -73,18 +75,20 @@ fn frame(guest: &Guest<'_>, exports: &str) -> String {
     )
 }
 
-/// A request, flattened by the canonical ABI; that of a check begins with whether there is a session.
+/// Parameters of a provider's request, flattened by the canonical ABI. A check's request begins with one more value,
+/// which tells whether a session exists.
 const REQUEST: &str = "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i64 i32 i32 i32 i32)";
 const CHECK: &str = "(param i32 i32 i32 i32 i32 i32 i32 i32 i32 i32 i64 i32 i32 i32 i32)";
 
 impl Guest<'_> {
-    /// Answers with no changes, unless `provide` writes others to 64.
+    /// Returns the text of a provider that answers with no changes, unless `provide` writes a list of changes at 64.
     pub(crate) fn module(&self) -> String {
         let Guest { describe, provide, .. } = self;
         frame(
             self,
             &format!(
-                r#"(func (export "agentd:plugin/environment-provider@1.0.0#describe") (result i32) {describe} (i32.const 16))
+                r#"(func (export "agentd:plugin/environment-provider@1.0.0#describe") (result i32)
+    {describe} (i32.const 16))
   (func (export "agentd:plugin/environment-provider@1.0.0#provide") {REQUEST} (result i32) {provide} (i32.const 64))"#
             ),
         )
@@ -94,7 +98,7 @@ impl Guest<'_> {
         component_of(WIT, "provider", &self.module())
     }
 
-    /// A prerequisite that passes and says `hostile`, unless `provide` writes another answer to 64.
+    /// Returns a prerequisite that passes with the summary `hostile`, unless `provide` writes another answer at 64.
     pub(crate) fn prerequisite(&self) -> Vec<u8> {
         let Guest { describe, provide, .. } = self;
         let module = frame(

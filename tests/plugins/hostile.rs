@@ -1,5 +1,5 @@
-//! Guests that do their worst: each ends within its limit, with an error that names the plugin and the limit, and the
-//! host works on.
+//! Guests that exceed each limit. The call ends within the limit with an error that names the plugin and the limit, and
+//! the host continues to work.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::bench::{Bench, Fake, Stuck, call, everything};
 use crate::guest::{Guest, LOG, LOGIN};
 
 const TIME: Duration = Duration::from_millis(300);
-/// A machine under load may notice an end late; a guest that is not ended never ends.
+/// Extra time for a loaded machine to notice the end of a guest. A guest without a working limit never ends.
 const SLACK: Duration = Duration::from_secs(5);
 
 fn limits() -> Limits {
@@ -24,8 +24,7 @@ async fn load(bench: &Bench, guest: &Guest<'_>) -> Plugin {
     bench.load_bytes("hostile", &guest.provider(), &everything()).await.unwrap()
 }
 
-/// The error of a guest's `provide`, which came in time, and after which another plugin works; the same in an instance that was
-/// made before the call, and the same of native code as of the interpreter.
+/// Returns the error of the guest's `provide`. Asserts that native and interpreted code give the same error.
 async fn error_of(guest: &Guest<'_>) -> CallError {
     let native = error_as(guest, Code::Native).await;
     let interpreted = error_as(guest, Code::Interpreted).await;
@@ -48,7 +47,7 @@ async fn error_as(guest: &Guest<'_>, code: Code) -> CallError {
     error
 }
 
-/// The error of a guest that is hostile before it is asked for anything.
+/// Returns the error of loading a guest that is already hostile in `describe` or its start function.
 async fn load_error_of(guest: &Guest<'_>) -> String {
     let native = load_error_as(guest, Code::Native).await;
     assert_eq!(load_error_as(guest, Code::Interpreted).await, native);
@@ -100,7 +99,7 @@ async fn an_endless_loop_in_describe_or_at_the_start_keeps_the_plugin_out() {
 #[tokio::test]
 async fn a_loop_that_goes_on_asking_a_host_that_does_not_answer_ends_at_the_limit_of_time() {
     let bench = Bench::new();
-    // It takes back what was allocated for the answer, so that time is all it runs out of.
+    // The guest frees the memory of each answer, so time is the only limit that it can reach.
     let provide = "(loop $again (call $login (i32.const 512)) (global.set $next (i32.const 65536)) (br $again))";
     let plugin = load(&bench, &Guest { imports: LOGIN, provide, ..Guest::default() }).await;
     let start = Instant::now();
@@ -148,19 +147,21 @@ async fn tables_end_at_their_limit() {
 
 #[tokio::test]
 async fn recursion_ends_at_the_limit_of_the_stack() {
-    let fields = "(func $deep (param i64) (result i64) (i64.add (call $deep (i64.add (local.get 0) (i64.const 1))) (i64.const 1)))";
+    let fields = "(func $deep (param i64) (result i64) \
+        (i64.add (call $deep (i64.add (local.get 0) (i64.const 1))) (i64.const 1)))";
     let error = error_of(&Guest { fields, provide: "(drop (call $deep (i64.const 0)))", ..Guest::default() }).await;
     assert_eq!(error.to_string(), "plugin \"hostile\" used more than its 512 KiB of stack");
 }
 
-/// Grows the memory to 7 MiB, and answers with a list at 256.
+/// Returns instructions that grow the memory to 7 MiB and answer with a list of this length at address 256.
 fn answer(length: u32) -> String {
     format!(
-        "(drop (memory.grow (i32.const 110))) (i32.store (i32.const 68) (i32.const 256)) (i32.store (i32.const 72) (i32.const {length}))"
+        "(drop (memory.grow (i32.const 110))) (i32.store (i32.const 68) (i32.const 256)) \
+         (i32.store (i32.const 72) (i32.const {length}))"
     )
 }
 
-/// The first element of the list at 256: sets `NAME` to so many bytes from 65536 on.
+/// Returns instructions for the first element of the list at 256: `NAME` gets `length` bytes from 65536 on.
 fn set_name(length: u32) -> String {
     format!(
         "(i32.store (i32.const 260) (i32.const 144)) (i32.store (i32.const 264) (i32.const 4))
@@ -255,7 +256,7 @@ async fn a_guest_that_computes_does_not_hold_the_thread_of_others() {
     let hostile = load(&bench, &Guest { provide: LOOP, ..Guest::default() }).await;
     let quick = bench.load_built_in("snapshot").await;
     let long = Limits { time: Duration::from_secs(20), ..limits() };
-    // This runtime has one thread: both share it.
+    // This runtime has one thread, which both calls share.
     tokio::select! {
         biased;
         _ = hostile.provide(Call { limits: long, ..call(Fake::default()) }) => panic!("the loop ended first"),

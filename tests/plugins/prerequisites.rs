@@ -1,4 +1,4 @@
-//! The built-in prerequisites in their box: each asks for what it needs under its own grant, and what it finds is its report.
+//! The built-in prerequisites: each calls the services that its own grant allows, and reports what the services answer.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use agentd_plugin_host::{
 
 use crate::bench::{Bench, call, source};
 
-/// A machine in the network 10.0.0.0/8, with one server that speaks and one mount that hangs.
+/// A machine in the network 10.0.0.0/8 with one server that answers and one mount that hangs.
 struct Machine;
 
 const SERVER: &str = "inside.example";

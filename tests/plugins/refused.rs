@@ -19,7 +19,7 @@ async fn refusal(bytes: &[u8], grant: &Grant) -> LoadError {
 #[tokio::test]
 async fn an_import_that_is_not_granted_is_named_with_the_line_that_would_grant_it() {
     let provide = "(call $source (i32.const 144) (i32.const 4) (i32.const 0) (i32.const 0) (i32.const 512))";
-    // Its code would never end; it is refused before it runs.
+    // The code of this component never ends, but the component is refused before the code runs.
     let guest = Guest { imports: SCRIPT, provide, describe: "(loop $again (br $again))", ..Guest::default() };
     let error = refusal(&guest.provider(), &Grant { login_shell: true, ..Grant::default() }).await;
     assert_eq!(error.to_string(), "plugin \"foreign\" imports \"agentd:plugin/script@1.0.0\", which it is not granted");
@@ -27,7 +27,7 @@ async fn an_import_that_is_not_granted_is_named_with_the_line_that_would_grant_i
     assert_eq!(error.code(), "plugin-not-granted");
 }
 
-/// A world that imports one function of a foreign package and exports what a provider exports.
+/// Returns a component that imports a function of a foreign package and has the exports of a provider.
 fn importing(package: &str, interface: &str) -> Vec<u8> {
     let wit = format!(
         "{WIT}\nworld foreign {{ import {package}/{interface}@0.2.0; export environment-provider; }}\n
@@ -55,7 +55,7 @@ async fn wasi_is_refused_by_name_and_so_is_what_nobody_knows() {
 
 #[tokio::test]
 async fn any_other_version_of_the_interface_is_refused_by_its_name_before_it_runs() {
-    // Its code would never end.
+    // The code of this component never ends.
     let guest = Guest { imports: LOG, describe: "(loop $again (br $again))", ..Guest::default() };
     for (version, found) in
         [("@0.1.0", "0.1.0"), ("@1.0.1", "1.0.1"), ("@1.1.0", "1.1.0"), ("@2.0.0", "2.0.0"), ("", "none")]
@@ -78,7 +78,8 @@ async fn a_component_of_another_world_is_refused_with_what_it_exports() {
 
 #[tokio::test]
 async fn an_interface_of_our_name_with_other_functions_does_not_fit() {
-    let wit = "package agentd:plugin@1.0.0; interface environment-provider { provide: func(); } world other { export environment-provider; }";
+    let wit = "package agentd:plugin@1.0.0; interface environment-provider { provide: func(); } \
+        world other { export environment-provider; }";
     let module = r#"(module (func (export "agentd:plugin/environment-provider@1.0.0#provide")))"#;
     let error = refusal(&component_of(wit, "other", module), &everything()).await;
     assert!(matches!(error, LoadError::Link { .. }), "{error:?}");
@@ -102,7 +103,7 @@ async fn what_is_no_component_is_called_what_it_is() {
 async fn a_truncated_component_is_refused() {
     let mut random = Random::from_environment("AGENTD_DAMAGE_SEED");
     let whole = builtin()[0].bytes;
-    // What ends where a section ends is a whole component, of too little.
+    // A file that is cut at the end of a section is a valid component, but it lacks exports.
     for _ in 0..20 {
         refusal(&truncated(whole, &mut random), &everything()).await;
     }
@@ -126,7 +127,7 @@ async fn a_component_with_a_flipped_bit_is_refused_or_is_another_plugin_but_neve
                     assert!(error.to_string().contains("\"flipped\""), "{error}");
                     refused += 1;
                 }
-                // Whatever it does now, it does within its limits.
+                // The changed component may do anything, but only within its limits.
                 Ok(plugin) => {
                     let begun = Instant::now();
                     let answer = plugin.provide(Call { limits, ..call(Fake::default().login(&[("A", b"1")])) }).await;
