@@ -1,4 +1,5 @@
-//! What a daemon finds at its start that does not fit together: keepers without a session, sessions without a keeper, agents without either.
+//! Inconsistent state at the start of a daemon: keepers without a session, sessions without a keeper, and agents
+//! without either.
 
 use std::fs;
 use std::os::unix::net::UnixListener;
@@ -146,7 +147,7 @@ async fn somebody_else_on_the_keepers_socket_is_not_taken_for_the_keeper() {
     daemon.kill9();
     let socket = daemon.root().join("run").join(session.id.as_str()).join("keeper.sock");
     fs::remove_file(&socket).unwrap();
-    // It accepts and says nothing: the daemon must neither wait for ever nor believe it.
+    // The impostor accepts connections and never answers. The daemon must not wait for it without a limit or trust it.
     let _impostor = UnixListener::bind(&socket).unwrap();
     process::kill9(status.keeper_pid.unwrap());
     daemon.run().await;
@@ -162,7 +163,7 @@ async fn what_needs_all_sessions_waits_until_they_are_read_and_one_that_is_activ
     named.name = Some("kept".parse().unwrap());
     daemon.session(&named).await.stop().await;
     daemon.kill9();
-    // A document that is a pipe is read when somebody has written it, and not before.
+    // The daemon's read of a document that is a pipe blocks until a process writes to the pipe.
     let unread = daemon.state().join("sessions/unread");
     fs::create_dir(&unread).unwrap();
     let document = unread.join("session.json");

@@ -1,4 +1,5 @@
-//! Sessions that are set aside: listed with their reason, and their agents can be ended, with and without removing them.
+//! Sessions that the daemon sets aside: lists show their reason, and their agents can be ended, with and without
+//! removal of the session.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -123,7 +124,7 @@ async fn the_stop_of_a_session_that_is_set_aside_leaves_its_files_as_they_are() 
     kill(process::pid(tree[0]), Signal::SIGSTOP).unwrap();
     let directory = session.directory();
     fs::write(directory.join("session.json"), "{").unwrap();
-    // What a writer would cut off and put aside.
+    // A writer that repairs the journal would cut these bytes off and move them to another file.
     let mut journal = fs::File::options().append(true).open(directory.join("journal.jsonl")).unwrap();
     journal.write_all(b"{\"seq\":").unwrap();
     let files = || {

@@ -1,5 +1,5 @@
-//! What a child of the login shell inherits besides variables: the mask of files, the limits, the nice value. Who gets them, how long they
-//! are known, and what is said of those that cannot be given.
+//! Process attributes that a child of the login shell inherits beside variables: umask, limits and nice value. Covers
+//! which agents get them, how long the daemon keeps them, and the reports on attributes that agents cannot get.
 
 use std::fs;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session};
 
 const PROFILE: &str = "umask 027\nulimit -S -n 333\nrenice -n 3 -p $$ >/dev/null\nexport EDITOR=ed\n";
-/// What such a profile leaves to a child, as [`WRITE`] and [`of_agent`] say it.
+/// Attributes of a child after [`PROFILE`], in the format of [`WRITE`] and [`of_agent`].
 const LEFT: &str = "0027 333 3";
 const WRITE: &str = "echo \"$(umask) $(ulimit -S -n) $(nice)\" >";
 
@@ -22,7 +22,7 @@ fn profile(daemon: &Daemon, text: &str) {
     fs::write(daemon.home().join(".profile"), text).unwrap();
 }
 
-/// What the session's agent has.
+/// Reads umask, soft limit of open files and nice value of the session's agent from /proc.
 async fn of_agent(session: &Session) -> String {
     let process = PathBuf::from(format!("/proc/{}", session.view().await.status.agent_pid.unwrap()));
     let text = |file: &str| fs::read_to_string(process.join(file)).unwrap();

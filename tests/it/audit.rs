@@ -1,4 +1,4 @@
-//! The audit log: who called what, with what outcome, in the log, in the journal of the session and in `agentctl audit`.
+//! The audit log: the caller, call and outcome are in the log, in the journal of the session and in `agentctl audit`.
 
 use agentd_api::audit::{AuditList, AuditRecord};
 use agentd_api::event::{AnsweredBy, Body, Cause};
@@ -44,7 +44,7 @@ async fn a_call_that_changes_or_reveals_something_is_recorded_with_its_caller_an
     assert_eq!(created.len(), 1, "the list of sessions reveals nothing and is not recorded: {created:#?}");
     assert_eq!(created[0].session.as_deref(), Some(session.id.as_str()), "a new session is known by its id");
 
-    // The records are there for the next daemon, also after one that was killed, and for a session that is gone.
+    // The next daemon still shows the records, also after a kill of the daemon and for a session that was removed.
     daemon.kill9();
     daemon.run().await;
     let removed = daemon.client.call("DELETE", &format!("/v1/sessions/{}", session.id), "").await;

@@ -1,5 +1,5 @@
-//! The tools of who writes a plugin: a project from nothing, built and tested in each language, inspected, checked, and put in place; and
-//! what each tool says to a file that is not what it should be.
+//! The tools for authors of plugins: a new project is built and tested in each language, inspected, checked and
+//! installed. Each tool also gets files that it must refuse, and its message is checked.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,12 +14,12 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
 }
 
-/// A built-in provider, as a file that somebody made.
+/// Returns the path of a built-in provider's component. It serves as an author's finished plugin.
 fn built_in(name: &str) -> PathBuf {
     root().join("plugins/dist").join(format!("{name}.wasm"))
 }
 
-/// What an author has: a directory, and a configuration that is nobody else's.
+/// Author of a plugin, with a directory and a configuration of its own.
 struct Author {
     directory: TempDir,
 }
@@ -60,7 +60,7 @@ impl Author {
     }
 }
 
-/// What a program said, and how it ended.
+/// Output and exit status of a program.
 #[derive(Debug)]
 struct Said {
     status: i32,
@@ -99,7 +99,7 @@ async fn from_nothing(language: &str, tools: &[(&str, PathBuf)]) {
     let made = author.agentctl(["new", "--lang", language, "corp-toolchain"]);
     assert_eq!(made.status, 0, "{made:#?}");
     let project = author.path("corp-toolchain");
-    // The cases are the same files in every language: that they pass is that the plugins do the same.
+    // Every language has the same case files, so plugins that pass them behave alike.
     let tools = tools.iter().map(|(name, path)| (*name, path.as_path()));
     let tested = Said::from(author.command("./test").current_dir(&project).envs(tools).output().unwrap());
     assert_eq!(tested.status, 0, "{tested:#?}");
@@ -179,7 +179,7 @@ fn a_prerequisite_is_begun_and_its_case_is_one() {
     let made = author.agentctl(["new", "--lang", "python", "--world", "prerequisite", "vpn", "--dir", "elsewhere"]);
     assert_eq!(made.status, 0, "{made:#?}");
     assert!(fs::read_to_string(author.path("elsewhere/plugin.py")).unwrap().contains("name=\"vpn\""));
-    // A provider on a prerequisite's case: it says what it is given that it does not know.
+    // The case is for a prerequisite with the setting `host`. The provider does not know it, and the message names it.
     let case = author.path("elsewhere/tests/case.toml");
     let wrong = author.agentctl(["test".as_ref(), built_in("whitelist").as_os_str(), "--case".as_ref(), case.as_ref()]);
     wrong.failed_with(&["FAILED", "host"]);
@@ -233,7 +233,8 @@ fn a_component_is_compared_with_its_grant_its_pin_and_its_settings() {
     assert!(loads.declared_in.is_some() && loads.problem.is_none() && loads.lines.is_none() && loads.unused.is_empty());
 
     // The cases show which variables it gives: one that is not granted is named with the line that grants it.
-    let case = "[answers]\n[[answers.script]]\npath = \"{config}/env-setup.sh\"\nenvironment = { A = \"1\", PAGER = \"x\" }\n\
+    let case = "[answers]\n[[answers.script]]\npath = \"{config}/env-setup.sh\"\n\
+        environment = { A = \"1\", PAGER = \"x\" }\n\
         [[answers.script]]\npath = \"{cwd}/.agentd-env.sh\"\nfailure = { not-found = \"\" }\n\
         [[answers.script]]\npath = \"{session}/env-setup.sh\"\nfailure = { not-found = \"\" }\n";
     let case = author.write("case.toml", case);
@@ -342,7 +343,7 @@ async fn a_case_is_taken_from_a_session_without_its_secrets() {
     assert_eq!(whole.status, 0, "{whole:#?}");
     assert!(whole.out.contains("EDITOR = \"ed\"") && whole.out.contains("agent = \"scripted-agent\""), "{}", whole.out);
     assert!(!whole.out.contains("hunter2") && whole.out.contains("DEPLOY_TOKEN"), "{}", whole.out);
-    // It is one, as it is.
+    // The output is a case that `agentctl plugin test` can run unchanged.
     let of_plugin = case(&["--plugin", "whitelist"]);
     let file = author.write("case.toml", &of_plugin.out);
     let whitelist = built_in("whitelist");

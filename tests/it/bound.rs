@@ -1,4 +1,4 @@
-//! A journal has a bound that an agent cannot pass, with and without a daemon, and what is left out is said.
+//! The size limit of a journal: an agent cannot exceed it, with or without a daemon, and the journal reports omissions.
 
 use std::fs;
 use std::time::Instant;
@@ -11,9 +11,9 @@ use crate::harness::session::said;
 use crate::harness::{Daemon, Session, until, within};
 
 const KEEP: u64 = 500_000;
-/// As the keeper has it: what is kept, and two segments, of which each counts as at least 1 MiB.
+/// Limit that the keeper enforces: the configured size and two segments, each of which counts as at least 1 MiB.
 const BOUND: u64 = KEEP + (2 << 20);
-/// One read of the agent, `session.json`, and what the daemon and the keeper write themselves.
+/// Allowance for one read from the agent, `session.json`, and the records of the daemon and the keeper.
 const BESIDE: u64 = 300_000;
 const LINES: u64 = 12_000;
 
@@ -28,7 +28,7 @@ async fn bounded() -> Daemon {
 fn length(session: &Session) -> u64 {
     let directory = session.directory();
     let entries = fs::read_dir(directory).expect("the session has a directory").flatten();
-    // What was removed since it was listed has no length.
+    // A file that was removed after it was listed has no length.
     entries.filter_map(|entry| entry.metadata().ok()).map(|metadata| metadata.len()).sum()
 }
 
@@ -109,7 +109,7 @@ async fn an_agent_whose_requests_alone_pass_the_bound_is_not_read_until_a_daemon
     flooded_without_a_daemon(&mut daemon, &session, "flood-requests 6000 1000").await;
     let most = BOUND + (1 << 20);
     until("the journal has all that it takes", || length(&session) >= most).await;
-    // It is not read on if nothing comes for as long as it took to come so far.
+    // The keeper has stopped reading if the journal does not grow for as long as it needed to reach its size.
     let (took, mut held, mut since) = (begun.elapsed(), 0, Instant::now());
     until("the journal grows no more", || {
         let now = length(&session);

@@ -1,4 +1,5 @@
-//! Captures that are less than the one before: the good one is kept, what is missing is said, and recovery needs nobody's help.
+//! Captures that have less than the capture before: the daemon keeps the good capture, reports the missing variables,
+//! and recovers without a user's help.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +12,7 @@ use crate::harness::dead::Dead;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, require};
 
-/// One launch: an agent's variable, and what the session says of its snapshot.
+/// Launches a session once. Returns a variable of its agent, and the session's condition about its snapshot.
 async fn launch(daemon: &Daemon, name: &str) -> (Option<String>, Condition) {
     let session = daemon.session(&daemon.scripted(&[])).await;
     let text = session.turn("env").await.text;
@@ -102,7 +103,7 @@ async fn a_reload_keeps_what_is_known_of_the_login_shell() {
     assert_eq!(life, 3600, "the new time holds for it");
 }
 
-/// How many threads of the daemon look at watched files.
+/// Returns the number of the daemon's threads that look at watched files.
 fn looking(daemon: &Daemon) -> usize {
     let tasks = fs::read_dir(format!("/proc/{}/task", daemon.pid())).unwrap().flatten();
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
@@ -141,7 +142,7 @@ async fn watched_files_on_a_file_server_that_is_silent_hold_no_launch_and_one_th
 
 #[tokio::test]
 async fn a_first_capture_that_fails_tells_no_value_that_its_files_printed() {
-    // The name is none of a secret, and the value stands in no file.
+    // The name does not look like a secret's name, and no file contains the value.
     let prints = "export FOO_PW=\"pw-$((6 * 1013))\nof-$((7 * 1013))\"\nset -x\n: \"$FOO_PW\"\nset +x\n\
                   echo \"FOO_PW=${FOO_PW%%?of*}\" >&2\necho 'no luck' >&2\n";
     for (ends, phase) in [("exit 1", Phase::Failed), ("case $- in *i*) exit 1;; esac", Phase::Idle)] {

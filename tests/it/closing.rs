@@ -1,4 +1,4 @@
-//! The end of a daemon and the beginning of the next: nobody who was let in is sent away.
+//! The end of a daemon and the start of the next: each client that was connected before the end gets an answer.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use tokio::net::UnixStream;
 
 use crate::harness::{Daemon, LIMIT, process, until, within};
 
-/// Asks the daemon to end, and waits until it lets nobody else in.
+/// Asks the daemon to end, and waits until the daemon accepts no more connections.
 async fn closes(daemon: &Daemon) {
     kill(process::pid(daemon.pid()), Signal::SIGTERM).unwrap();
     let socket = daemon.client.socket().to_owned();

@@ -1,4 +1,5 @@
-//! Compiling plugins while sessions are launched: what a launch waits for is said, and what failed by bad luck is tried again.
+//! Compilation of plugins while sessions are launched. A session shows what its launch waits for, and a compilation
+//! that failed because of a passing problem is tried again.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -108,7 +109,7 @@ async fn a_launch_says_that_it_waits_for_a_compiler_and_one_that_was_killed_is_r
     );
     assert_eq!(corp(&daemon).await.state, PluginState::Failed);
 
-    // It is tried again by the first launch after a second.
+    // The first launch that is at least a second later compiles the plugin again.
     let begun = Instant::now();
     let settled = |view: &SessionView| matches!(view.status.phase, Phase::Idle | Phase::Failed);
     loop {
@@ -146,10 +147,10 @@ async fn what_is_compiled_already_waits_for_no_compiler() {
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.stop().await;
     daemon.terminate().await;
-    // It is loaded when its file is the right one again, while compilers run.
+    // The plugin is loaded as soon as its file is correct again, while compilers run for other plugins.
     let corp_file = daemon.root().join("config/corp.wasm");
     fs::write(&corp_file, b"\0asm\x0d\0\x01\0 another").unwrap();
-    // More of them than are compiled at once, and in no step of the pipeline.
+    // There are more of these plugins than compile at once, and no step of the pipeline uses them.
     for number in 0..4 {
         let component = large();
         let file = daemon.root().join(format!("config/a{number}.wasm"));
@@ -267,7 +268,7 @@ async fn a_prerequisite_whose_plugin_is_compiled_holds_up_no_session_that_does_n
             .is_some_and(|one| one.status == ConditionStatus::True)
     };
     assert!(met(&session.view().await));
-    // And what it needs is looked at again meanwhile.
+    // The daemon continues to check the session's prerequisites meanwhile.
     drop(listener);
     session.wait_for("the server is missed", |view| !met(view)).await;
     kill(process::pid(stopped), Signal::SIGKILL).unwrap();

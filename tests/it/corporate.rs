@@ -1,4 +1,5 @@
-//! A corporate home: every family of variables that toolchains need reaches the agent whole, and no secret among them does.
+//! A corporate home: every family of variables that toolchains need reaches the agent complete, and no secret among the
+//! variables does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -51,7 +52,7 @@ impl Family {
     }
 }
 
-/// Values as they are in such a home, where the others have a path.
+/// Variables with realistic values. All other variables of the families get a path as their value.
 const REAL: &[(&str, &str)] = &[
     ("LM_LICENSE_FILE", "27000@licence.corp.invalid:1717@backup.corp.invalid"),
     ("XILINXD_LICENSE_FILE", "2100@xilinx.corp.invalid"),
@@ -143,7 +144,7 @@ async fn every_family_reaches_the_agent_whole() {
         .collect();
     assert!(missing.is_empty(), "{missing:#?}");
     assert!(reason("ACME_COLOUR").is_some_and(|why| why.contains("toolchains list")), "{:?}", reason("ACME_COLOUR"));
-    // What the view says is what the agent has.
+    // The agent's own environment has the values that the view shows.
     let agents = variables(&session).await;
     for name in ["JAVA_HOME", "LD_LIBRARY_PATH", "XILINXD_LICENSE_FILE", "LOADEDMODULES", "DO_NOT_TRACK"] {
         assert_eq!(agents[name].as_str(), Some(wanted[name].as_str()), "{name}");
@@ -197,7 +198,7 @@ async fn none_reaches_the_agent(planted: &[Planted]) {
     fs::write(daemon.home().join(".profile"), profile + "export JAVA_HOME=/opt/jdk\n").unwrap();
     daemon.run().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
-    // The agent's own words would be masked: what the kernel says of its process is not.
+    // The daemon would mask secrets in the agent's output, so the test reads the process's environment from the kernel.
     let pid = session.view().await.status.agent_pid.expect("it runs");
     let environment = fs::read(format!("/proc/{pid}/environ")).unwrap();
     assert!(environment.split(|byte| *byte == 0).any(|entry| entry == b"JAVA_HOME=/opt/jdk"));

@@ -1,5 +1,5 @@
-//! A process that holds as many connections as it can get keeps nobody else from anything: the owner's calls are
-//! answered meanwhile, and the crowd is told that there is no room.
+//! A process that holds as many connections as it can get. Calls of the owner are answered meanwhile, and the daemon
+//! refuses the process's further connections because no room is left.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -16,12 +16,12 @@ use crate::harness::{Daemon, Session, within};
 
 const STREAMS: usize = 600;
 const BODIES: usize = 700;
-/// What one caller may hold by default: calls, and streams beside them.
+/// Default limits of one caller: calls at once, and streams at once.
 const CALLS_OF_ONE: usize = 64;
 const STREAMS_OF_ONE: usize = 64;
-/// How often each call is timed.
+/// Number of times that each call is timed.
 const TIMES: usize = 5;
-/// What a busy machine may add to the start of a program.
+/// Extra time that a busy machine may need to start a program.
 const NOISE: Duration = Duration::from_millis(100);
 
 /// A connection to the daemon, with this sent over it.
@@ -34,7 +34,7 @@ async fn connected(socket: &Path, request: &str) -> UnixStream {
             Err(error) => panic!("{error}"),
         }
     };
-    // One that is refused at once may be closed already.
+    // The daemon may already have closed a connection that it refused at once.
     let _ = stream.write_all(request.as_bytes()).await;
     stream
 }
@@ -187,7 +187,7 @@ async fn a_body_that_does_not_come_is_answered_and_agentctl_asks_again_where_the
     let answer = first(&mut slow).await;
     assert!(answer.starts_with("HTTP/1.1 408 ") && answer.contains("body-timeout"), "{answer}");
     drop(slow);
-    // These are all that this process session may have, until their time is over; agentctl waits for that.
+    // These connections reach this process session's limit until they time out. agentctl waits for that.
     let mut held = Vec::new();
     for _ in 0..4 {
         held.push(connected(daemon.client.socket(), unfinished).await);

@@ -28,7 +28,7 @@ fn agentctl(arguments: &[&str], home: &Path) -> String {
 
 /// Writes the completion script of `shell` into a home, and runs `line` in `program` after it has loaded the script.
 ///
-/// In `line`, `SCRIPT` stands for the path of the script.
+/// `SCRIPT` in `line` is replaced by the path of the script.
 fn completes(shell: &str, program: &Path, arguments: &[&str], line: &str) -> String {
     let home = tempfile::tempdir().expect("a temporary directory");
     let script = home.path().join("script");

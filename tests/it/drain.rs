@@ -1,4 +1,4 @@
-//! Draining stops every session in order and launches none, until it is undone or the daemon starts anew.
+//! Draining stops every session in order and launches no session, until it is undone or the daemon starts again.
 
 use agentd_api::Code;
 use agentd_api::drain::DrainView;

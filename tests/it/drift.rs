@@ -1,4 +1,4 @@
-//! A launch after the first: what it does with the environment of the one before, and what the agent is told.
+//! A launch after the first: its use of the previous launch's environment, and its notes to the agent.
 
 use std::fs;
 
@@ -23,13 +23,13 @@ fn condition(view: &SessionView, kind: ConditionType) -> Option<&Condition> {
     view.status.conditions.iter().find(|condition| condition.kind == kind)
 }
 
-/// What was built, launch by launch.
+/// Returns the record of each environment that was built, in order of the launches.
 fn built(session: &Session) -> Vec<EnvironmentBuilt> {
     let bodies = session.journal().into_iter().map(|event| event.body);
     bodies.filter_map(|body| if let Body::EnvironmentBuilt(built) = body { Some(built) } else { None }).collect()
 }
 
-/// The notes of the turns that were started, in order; each stands in what the agent was sent, in front of the prompt.
+/// Returns the note of each turn, in order. Asserts that the daemon sent each note to the agent before the prompt.
 fn notes(session: &Session) -> Vec<Option<String>> {
     let (mut notes, mut prompts) = (Vec::new(), Vec::new());
     for event in session.journal() {
@@ -171,7 +171,7 @@ async fn a_stored_environment_is_given_again_and_runs_no_provider() {
     assert_eq!(given.reason, "GivenAgain");
     assert!(built(&session)[1].changes.is_empty());
 
-    // Another daemon has no memory of it, no file has it, and the login shell does not know it.
+    // The next daemon has the variable neither in memory nor in a file, and the login shell does not set it.
     session.stop().await;
     for _ in 0..2 {
         daemon.terminate().await;
@@ -192,7 +192,8 @@ async fn a_secret_of_the_login_shell_is_taken_from_it_again() {
     fs::write(&profile, "export EDITOR=ed ANTHROPIC_API_KEY=planted-first-key\n").unwrap();
     daemon.configure(|config| {
         format!(
-            "{config}\n[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"whitelist\"\n\
+            "{config}\n[[environment.providers]]\nplugin = \"snapshot\"\n\
+             [[environment.providers]]\nplugin = \"whitelist\"\n\
              settings = {{ allow = [\"ANTHROPIC_API_KEY\"] }}\n"
         )
     });
@@ -208,7 +209,7 @@ async fn a_secret_of_the_login_shell_is_taken_from_it_again() {
     daemon.run().await;
     let view = session.resume().await;
     assert!(condition(&view, ConditionType::SecretsAvailable).is_none(), "{view:#?}");
-    // What the agent prints of it is hidden, as of a fresh one.
+    // The daemon masks the stored key in the agent's output, as it masks a newly captured key.
     let key = agents(&session, "ANTHROPIC_API_KEY").await;
     assert!(key.as_ref().is_some_and(|key| !key.contains("planted")), "{key:?}");
     assert_eq!(agents(&session, "EDITOR").await.as_deref(), Some("ed"));

@@ -1,4 +1,5 @@
-//! The agent's environment: built from nothing, the same wherever agentd was started, and every variable has a provider.
+//! The agent's environment: built from nothing, equal wherever agentd was started, and with a provider for every
+//! variable.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -73,7 +74,7 @@ async fn the_environment_is_the_same_from_a_terminal_with_two_hundred_variables_
         let session = daemon.session(&daemon.scripted(&[])).await;
         let mut variables = of_agent(&session).await;
         for (name, value) in &mut variables {
-            // What names the session names another one each time.
+            // Variables with the session's ID differ between the sessions, so the ID is replaced.
             *value = value.replace(session.id.as_str(), "SESSION");
             assert!(!name.is_empty());
         }
@@ -233,7 +234,7 @@ async fn one_process_looks_at_the_places_of_builds_that_follow_each_other_and_an
     let session = daemon.session(&daemon.scripted(&[])).await;
     let mut last = Vec::new();
     let mut kept = None;
-    // It is kept for seconds: a busy machine may need more than two builds.
+    // The process is kept for a few seconds only. A busy machine may need more than two builds to reuse the process.
     for _ in 0..50 {
         reported(&daemon, &session, "?at=now").await;
         let now = looking(&daemon);

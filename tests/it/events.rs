@@ -12,7 +12,7 @@ fn lines(daemon: &Daemon, session: &Session) -> Vec<String> {
     journal.lines().map(str::to_owned).collect()
 }
 
-/// A stopped session, whose journal grows no more: the last that is said of one is that there is no conversation.
+/// Returns a stopped session whose journal no longer grows. Its last record states that no conversation is open.
 async fn quiet(daemon: &Daemon) -> Session {
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.turn("count 20 0").await;

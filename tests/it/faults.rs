@@ -1,10 +1,11 @@
-//! The fault matrix: at each named point of daemon, keeper and journal each kind of fault, and afterwards nothing is lost, doubled or
-//! left half done.
+//! The fault matrix: each kind of fault strikes at each named point of daemon, keeper and journal. Afterwards nothing
+//! is lost, doubled or left half done.
 //!
-//! The points are read from the binary (`agentd fault-points`). For each combination a daemon of its own goes through one scenario that
-//! passes every point: create, a turn that counts, a prompt while it runs, a restart of the daemon in mid-turn, stop, resume, another
-//! session that is removed. Its client asks again where it got no answer, with the same idempotency key, as a client should. A point that
-//! the scenario does not pass fails the test.
+//! The test reads the points from the binary (`agentd fault-points`). For each combination, a separate daemon goes
+//! through one scenario that passes every point. A session is created, runs a turn that counts, and gets a prompt
+//! during the turn. The daemon is restarted in mid-turn, the session is stopped and resumed, and another session is
+//! removed. The client repeats each unanswered request with the idempotency key of the first attempt, as a client
+//! should. A point that the scenario does not pass fails the test.
 //!
 //! All combinations run by default and in CI; `AGENTD_FAULTS=NAME` runs those whose `POINT/FAULT` contains NAME.
 
@@ -23,13 +24,13 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::harness::session::said;
 use crate::harness::{Client, Daemon, LIMIT, journal, process, until};
 
-/// How many values a turn counts. With [`ROTATE`] the journal has several segments by its end.
+/// Number of values that a turn counts. With [`ROTATE`] the journal has several segments at the end.
 const COUNT: u64 = 30;
 const ROTATE: &str = "4096";
-/// How long a keeper may take for an answer, and how long one hangs.
+/// Time limit of a keeper's answer, and duration for which a keeper hangs.
 const ANSWER: &str = "1s";
 const HANGS: Duration = Duration::from_millis(1500);
-/// How long a disk is full.
+/// Duration for which a disk is full.
 const FULL: Duration = Duration::from_millis(600);
 /// Combinations at once: most of their time is waiting.
 const AT_ONCE: usize = 6;
@@ -45,7 +46,8 @@ enum Fault {
     HangKeeper,
     /// The whole runtime directory is removed, with the daemon's socket and the keeper's.
     LoseRuntime,
-    /// For a while no journal and no file of the daemon's can be written: not even the room that is kept for last records is there.
+    /// The daemon and the keeper can write no journal and no file for a while. The reserve for last records is used up
+    /// too.
     FullDisk,
 }
 
@@ -74,7 +76,7 @@ impl Fault {
         }
     }
 
-    /// What the point's file says.
+    /// Returns the content of the point's file in the `faults` directory.
     fn order(self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -104,7 +106,7 @@ impl Case {
         std::fs::write(self.file(), self.fault.order()).expect("the fault can be set");
     }
 
-    /// Waits until the point is passed, does what is to be done there, and lets whoever waits there go on.
+    /// Waits until a process reaches the point, causes the fault there, and lets a process that waits there continue.
     async fn strike(&self) {
         let hit = self.state.join("faults").join(format!("{}.hit", self.point));
         // As long as the scenario takes, which is bounded step by step.
@@ -119,7 +121,7 @@ impl Case {
                 daemon.spawn();
                 return;
             }
-            // Where there is none yet, or none any more, there is nothing to kill: the point was passed all the same.
+            // If no keeper runs yet or no longer, there is nothing to kill. The point was passed nevertheless.
             Fault::KillKeeper => send(&process::running(&self.root, "agentd-keeper", Some("hold")), Signal::SIGKILL),
             Fault::KillAgent => {
                 send(&process::running(&self.root, "scripted-agent", Some("--pidfile")), Signal::SIGKILL);
@@ -128,14 +130,14 @@ impl Case {
                 let keepers = process::running(&self.root, "agentd-keeper", Some("hold"));
                 send(&keepers, Signal::SIGSTOP);
                 std::fs::remove_file(&hit).ok();
-                // This is the fault and no wait for something: a keeper that hangs for longer than the daemon waits for it.
+                // This sleep is the fault itself: the keeper hangs for longer than the daemon waits for an answer.
                 tokio::time::sleep(HANGS).await;
                 send(&keepers, Signal::SIGCONT);
                 return;
             }
             Fault::LoseRuntime => {
                 let runtime = self.root.join("run");
-                // Somebody may be making something in it just now.
+                // A process may create a file in the directory during its removal.
                 while runtime.exists() {
                     std::fs::remove_dir_all(&runtime).ok();
                 }
@@ -147,7 +149,7 @@ impl Case {
                     std::fs::write(write, format!("refuse {}", Errno::ENOSPC as i32)).expect("the fault can be set");
                 }
                 std::fs::remove_file(&hit).ok();
-                // This is the fault and no wait for something: longer than daemon and keeper wait before they try again.
+                // This sleep is the fault itself: it is longer than daemon and keeper wait before they try again.
                 tokio::time::sleep(FULL).await;
                 for write in &writes {
                     std::fs::remove_file(write).expect("the fault can be ended");
@@ -166,13 +168,14 @@ impl Case {
         daemon.spawn();
     }
 
-    /// Asks until the answer has one of these statuses; a session whose agent was lost, and that waits for a person, is resumed.
+    /// Repeats the request until the answer has one of these statuses. Resumes a session that lost its agent and waits
+    /// for a person.
     async fn ask(&self, method: &str, path: &str, body: &str, key: Option<&str>, good: &[u16]) {
         let mut last = None;
         let asking = async {
             loop {
                 self.daemon.lock().await.assert_running();
-                // A daemon that stands still at a point answers when it goes on.
+                // A daemon that is paused at a point answers after the pause.
                 let answer = self.client.attempt(method, path, body.to_owned(), key).await;
                 if answer.as_ref().is_some_and(|answer| good.contains(&answer.status.as_u16())) {
                     return;
@@ -243,8 +246,8 @@ impl Case {
         assert!(tokio::time::timeout(LIMIT, stopping).await.is_ok(), "{name} was not stopped in time");
     }
 
-    /// Asks until the session is being launched. Where the disk is full a session is shown as stopped before that is recorded, and cannot be
-    /// resumed until then.
+    /// Repeats the request until the session is launching. With a full disk, a session is shown as stopped before the
+    /// record of its stop is written, and cannot be resumed until then.
     async fn resume(&self, name: &str) {
         let resuming = async {
             loop {
@@ -260,7 +263,7 @@ impl Case {
     }
 
     fn journal(&self, id: &SessionId) -> Vec<Event> {
-        // Where it is not whole just now this waits, and holds up nobody else.
+        // The check waits while the journal is incomplete. It must not block the other tasks on this thread.
         tokio::task::block_in_place(|| journal::checked(&self.state, id))
     }
 
@@ -282,7 +285,8 @@ impl Case {
         };
         self.see("kept", "in a turn that has said something, or is over", |_| speaks()).await;
         self.restart_daemon().await;
-        // The journal says so, and not a view: the two turns may be cut by an agent's end, and go on after a resume.
+        // The test reads the journal instead of a view: the end of an agent can cut the turns, which continue after a
+        // resume.
         let over = || self.journal(&id).iter().filter(|event| matches!(event.body, Body::TurnEnded(_))).count() == 2;
         self.see("kept", "through its two turns", |_| over()).await;
         self.stop("kept").await;
@@ -302,7 +306,8 @@ impl Case {
         self.prompt("kept", "say alive", "last").await;
         let answered = |journal: &[Event]| journal.iter().filter_map(said).any(|text| text == "alive");
         until("the session answers", || answered(&self.journal(&view.id))).await;
-        // What the daemon shows follows the journal: until it has seen the turn begin, the session is at rest to it.
+        // The daemon's view follows the journal. Until the daemon has read the turn's start, it shows the session as
+        // idle.
         let is_over =
             |event: &Event| matches!(&event.body, Body::TurnEnded(ended) if ended.turn == TurnId::numbered(3));
         until("the last turn ends", || self.journal(&view.id).iter().any(is_over)).await;
@@ -313,7 +318,7 @@ impl Case {
         assert_eq!(list.sessions.iter().map(|view| &view.id).collect::<Vec<_>>(), [&view.id], "one session, once");
         let daemon = self.daemon.lock().await.pid();
         let (keeper, agent) = (view.status.keeper_pid.expect("a keeper"), view.status.agent_pid.expect("an agent"));
-        // What the start found and ends, it ends beside its other work.
+        // The daemon ends leftover processes in the background after its start.
         until("what is no session's ends", || process::of(&self.root).len() <= 3).await;
         process::assert_only(&[daemon, keeper, agent], &self.root, "besides daemon, keeper and agent");
         until("what is half written is cleared away", || half_written(&self.state).is_empty()).await;
@@ -323,7 +328,7 @@ impl Case {
         self.check_journal(&self.journal(&view.id));
     }
 
-    /// What [`journal::checked`] does not look at: turns and values.
+    /// Checks turns and values, which [`journal::checked`] does not check.
     fn check_journal(&self, journal: &[Event]) {
         let mut turns: Vec<(&str, TurnId)> = Vec::new();
         for event in journal {
@@ -359,7 +364,7 @@ fn is_passed_by_a_launch(point: &str) -> bool {
         .any(|part| point.starts_with(part))
 }
 
-/// The journal without what it says of launches, a line a record.
+/// Returns the journal without records of launches, one line for each record.
 fn excerpt(journal: &[Event]) -> String {
     let told = journal.iter().filter(|event| !matches!(event.body, Body::Condition(_) | Body::EnvironmentBuilt(_)));
     let line = |event: &Event| {
@@ -412,7 +417,8 @@ async fn run(point: String, fault: Fault) {
     let spec = daemon.scripted(&[]);
     let (client, root, state) = (daemon.client.clone(), daemon.root().to_owned(), daemon.state());
     let case = Arc::new(Case { point, fault, client, root, state, daemon: Mutex::new(daemon) });
-    // In a task of its own: the scenario may be reading the journal, and whoever writes it may wait at the point meanwhile.
+    // The fault strikes in a separate task: the scenario may read the journal while the journal's writer waits at the
+    // point.
     let strike = tokio::spawn({
         let case = Arc::clone(&case);
         async move { case.strike().await }

@@ -1,4 +1,5 @@
-//! Finding out what became of a variable: the comparison with a terminal, the line that keeps one, what a launch says and waits for.
+//! Finding out why a variable is missing: the comparison with a terminal, the configuration that keeps a variable, and
+//! the messages of a launch.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,5 @@
-//! A disk that is full, a quota that is reached and a file system that is read-only hold nobody hostage: sessions are shown, stopped and
-//! removed, and whoever looks is told what cannot be written and why.
+//! A full disk, an exceeded quota and a read-only file system. Sessions are still shown, stopped and removed, and views
+//! report which files cannot be written and why.
 
 use std::fs;
 use std::io::Write as _;

@@ -1,20 +1,25 @@
-//! A real agent, gemini-cli. What all must come through is in `real_agent.rs`.
+//! A real agent, gemini-cli. The tests that every real agent must pass are in `real_agent.rs`.
 //!
-//! What was found with `@google/gemini-cli` 0.61.0, by speaking ACP to it without agentd (`gemini --acp`):
-//! - `initialize` answers after 1.0 s, 1.5 s with the launcher: `loadSession: true`, no `session/resume`. How it is to authenticate is set in
-//!   `~/.gemini/settings.json`, and `GEMINI_API_KEY` may have any value.
-//! - Before each turn it asks a small model which model to take (`POST /v1beta/models/gemini-3.5-flash-lite:generateContent`, no tools offered), then
-//!   `:streamGenerateContent?alt=sse`. `GEMINI_MODEL` saves the first. It never called `:countTokens`. The conversation's first content has a part of its own,
-//!   `<session_context>`, before the user's words.
-//! - Its tool `run_shell_command` runs `/usr/bin/bash -c` in a process session of its own, with much added to the environment (`GIT_CONFIG_*`, `PAGER`, `TERM`). There is no `tool_call`
-//!   before the permission request, and no update between that and the tool's end.
-//! - A permission request has three options: `proceed_always` (`allow_always`), `proceed_once` (`allow_once`), `cancel` (`reject_once`).
-//! - The process that is started is a launcher: the agent is its child, with the same stdio, and outlives its kill -9. The launcher ignores SIGTERM (4 s looked at);
-//!   with `GEMINI_CLI_NO_RELAUNCH=true` the agent is what is started, and SIGTERM ends it within 0.04 s, tool included.
-//! - After the end of its stdin it exits within 0.4 s; while a tool runs, not at all (5 s looked at).
-//! - `session/load` replays the first message before its response and the rest after it.
-//! - Its file of a conversation is named by the UTC minute in which that was begun. In the same minute it must not be loaded: it is not found, and
-//!   is written anew (upstream #28693). The daemon does not know that, so the test waits for the minute's end before it resumes.
+//! Findings with `@google/gemini-cli` 0.61.0, from ACP without agentd (`gemini --acp`):
+//! - `initialize` answers after 1.0 s, or 1.5 s with the launcher: `loadSession: true`, no `session/resume`. The method
+//!   of authentication is set in `~/.gemini/settings.json`, and `GEMINI_API_KEY` may have any value.
+//! - Before each turn it asks a small model which model to use (`POST
+//!   /v1beta/models/gemini-3.5-flash-lite:generateContent`, no tools offered), then calls
+//!   `:streamGenerateContent?alt=sse`. With `GEMINI_MODEL` the first call is omitted. It never called `:countTokens`.
+//!   The first content of a conversation has a separate part, `<session_context>`, before the user's words.
+//! - Its tool `run_shell_command` runs `/usr/bin/bash -c` in its own process session, with many additions to the
+//!   environment (`GIT_CONFIG_*`, `PAGER`, `TERM`). It sends no `tool_call` before the permission request, and no
+//!   update between the request and the tool's end.
+//! - A permission request has three options: `proceed_always` (`allow_always`), `proceed_once` (`allow_once`), `cancel`
+//!   (`reject_once`).
+//! - The started process is a launcher. The agent is its child with the same stdio, and outlives the launcher's kill
+//!   -9. The launcher ignores SIGTERM (observed for 4 s). With `GEMINI_CLI_NO_RELAUNCH=true` the started process is the
+//!   agent, and SIGTERM ends the agent and its tool within 0.04 s.
+//! - After the end of its stdin it exits within 0.4 s. While a tool runs, it does not exit (observed for 5 s).
+//! - `session/load` replays the first message before its response and the rest after the response.
+//! - The file name of a conversation contains the UTC minute of the conversation's start. A load in that minute does
+//!   not find the conversation, and overwrites its file (upstream #28693). The daemon does not know about this problem,
+//!   so the test waits for the end of the minute before it resumes.
 
 use std::fs;
 use std::path::Path;

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::harness::Daemon;
 
-/// What is in the daemon: its answer to `GET /v1/sessions`, and every file of its state.
+/// Returns the daemon's state: its answer to `GET /v1/sessions`, and the paths in its directory of sessions.
 async fn everything(daemon: &Daemon) -> (SessionList, Vec<std::path::PathBuf>) {
     let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
     let sessions = std::fs::read_dir(daemon.state().join("sessions")).expect("the state directory is there");

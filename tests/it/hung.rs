@@ -1,4 +1,5 @@
-//! A keeper that hangs: nothing is ended for it but by a stop, nobody else notices, and what was asked meanwhile is neither lost nor doubled.
+//! A keeper that hangs: only a stop ends its processes, and other sessions are not affected. Requests during the hang
+//! are neither lost nor doubled.
 
 use std::io::Write as _;
 use std::os::unix::net::UnixListener;
@@ -128,7 +129,8 @@ async fn a_keeper_that_falls_silent_after_it_was_asked_to_stop_is_ended_too() {
     daemon.run().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     let tree = daemon.tree_of(&session).await;
-    // It has killed its tree, and neither records that nor hears anything any more, SIGTERM among it.
+    // The keeper has killed its agent's tree, and hangs before it records that. It no longer reacts to anything,
+    // including SIGTERM.
     std::fs::write(faults.join("keeper.end.killed"), "pause").unwrap();
     session.stop().await;
     process::gone(&tree).await;
@@ -155,7 +157,7 @@ async fn a_keeper_of_another_session_that_answers_in_the_place_of_a_hung_one_is_
         tail: Tail { seq: 1, blocked: false, errno: None, ended: false },
     });
     let hello = frame::encode(&hello).unwrap();
-    // It ends with the test's process: nobody connects any more.
+    // The thread ends with the test's process, because it waits for connections that no longer arrive.
     std::thread::spawn(move || {
         let mut let_in = Vec::new();
         while let Ok((mut stream, _)) = stranger.accept() {

@@ -188,7 +188,7 @@ async fn the_end_of_the_container_ends_each_session_in_order_and_the_next_contai
 async fn process_1_reaps_what_is_given_to_it_and_reloads_the_daemon() {
     let Some(()) = require::root("a PID namespace") else { return };
     let container = Container::start().await;
-    // The keeper dies without having waited for anybody: its agent is given to process 1.
+    // The keeper dies before it waits for its child processes, so process 1 inherits the keeper's agent.
     let session = container.daemon.session(&container.daemon.scripted(&[])).await;
     let keepers = process::running(container.daemon.root(), "agentd-keeper", Some("hold"));
     let agents = children(keepers[0]);

@@ -1,4 +1,5 @@
-//! Launches that fail after the agent's process was started: who waits for one is told that it failed, why, and what to do.
+//! Launches that fail after the agent's process was started: a client that waits for the launch gets the failure, its
+//! reason and a remedy.
 
 use std::time::{Duration, Instant};
 

@@ -45,7 +45,10 @@ async fn each_step_of_a_launch_is_a_condition_of_the_session_and_a_record_of_its
         let condition = view.status.conditions.iter().find(|condition| condition.kind == step);
         let condition = condition.unwrap_or_else(|| panic!("no condition {step:?}: {view:#?}"));
         assert_eq!(condition.status, ConditionStatus::True, "{condition:?}");
-        let is_step = |event: &Event| matches!(&event.body, Body::Condition(c) if c.kind == step && c.status == ConditionStatus::True);
+        let is_step = |event: &Event| match &event.body {
+            Body::Condition(condition) => condition.kind == step && condition.status == ConditionStatus::True,
+            _ => false,
+        };
         let found = events[place..].iter().position(is_step);
         place += found.unwrap_or_else(|| panic!("no record of {step:?}, or not in this order"));
     }

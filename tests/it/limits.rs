@@ -1,4 +1,4 @@
-//! What a session may use and how long it may take, and what becomes of an agent that crashes.
+//! Limits on a session's resources and time, and restarts of an agent that crashes.
 
 use agentd_api::event::{AnsweredBy, Body, LaunchReason, PermissionOutcome};
 use agentd_api::session::{ConditionType, PermissionPolicy, Phase, RestartPolicy, SessionSpec};
@@ -130,7 +130,7 @@ async fn an_agent_that_does_not_end_a_cancelled_turn_is_ended() {
     let session = daemon.session(&daemon.scripted(&[])).await;
     let accepted = session.prompt("hang").await;
     let view = session.wait_for_phase(Phase::Busy).await;
-    // A stopped process is the one that certainly does not answer.
+    // A stopped process certainly does not answer.
     kill(process::pid(view.status.agent_pid.unwrap()), Signal::SIGSTOP).unwrap();
     session.post("/cancel", &serde_json::json!({})).await;
     let turn = session.end_of(&accepted).await;

@@ -24,7 +24,7 @@ fn opened(session: &Session) -> Vec<OpenedBy> {
     opened.collect()
 }
 
-/// How often the journal has the agent's own update that holds the marker, and the user's.
+/// Returns the number of updates in the journal that contain the marker, from the agent or from the user.
 fn markers(session: &Session) -> usize {
     let updates = session.journal();
     updates.iter().filter_map(update).filter(|update| update.to_string().contains("marker-of-the-past")).count()

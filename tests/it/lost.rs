@@ -1,4 +1,5 @@
-//! What is taken away from under a running daemon: its socket, the whole runtime directory, its descriptors, the room of its log.
+//! Losses under a running daemon: its socket, its whole runtime directory, its free descriptors, and the room for its
+//! log.
 
 use std::fs;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -36,7 +37,7 @@ async fn a_daemon_and_keepers_whose_runtime_directory_is_removed_make_it_anew_an
     assert_eq!(counted, (1..=100).collect::<Vec<_>>());
     assert!(daemon.last_words().contains("created it again"), "{}", daemon.last_words());
 
-    // Neither has the next daemon anything to end, whoever of the two is first.
+    // The next daemon ends nothing either, no matter whether it or the keeper creates the directory first.
     daemon.kill9();
     fs::remove_dir_all(&runtime).unwrap();
     daemon.run().await;
@@ -90,7 +91,7 @@ async fn a_daemon_without_descriptors_says_so_and_is_alive_and_goes_on_when_ther
     let open = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();
     let refused = within("the refusal", async {
         loop {
-            // Connections that say nothing are closed after a while, and what the daemon does beside them comes and goes.
+            // The daemon closes silent connections after a while, and its other work opens and closes descriptors.
             let mut held = Vec::new();
             while open() < LIMIT {
                 held.push(UnixStream::connect(daemon.client.socket()).unwrap());

@@ -1,5 +1,5 @@
-//! What a service manager sees of agentd and does with it: the watchdog, the status line, restarts that refuse nobody. In a booted
-//! systemd (tests/systemd/lab).
+//! The interface to a service manager, in a booted systemd (tests/systemd/lab): the watchdog, the status line, and
+//! restarts that refuse no client.
 
 use std::process::{Child, Stdio};
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::harness::{require, until};
 
 const STATE: &str = "/home/worker/.local/state/agentd";
 
-/// What systemd says of the service.
+/// Returns a property of the service from `systemctl show`.
 fn property(lab: &Lab, name: &str) -> String {
     lab.systemctl(&["show", "--value", "-p", name, "agentd.service"]).trim().to_owned()
 }

@@ -1,5 +1,5 @@
-//! Environment Modules in a session, without a shell: the example of plugin-sdk/examples as an administrator deploys it, with the
-//! machine's own modulecmd.
+//! Environment Modules in a session, without a shell: the example of plugin-sdk/examples as an administrator deploys
+//! it, with the machine's own modulecmd.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::harness::{Daemon, require};
 const COMPONENT: &[u8] = include_bytes!("../../plugins/dist/environment-modules.wasm");
 const MODULECMD: &str = "/usr/lib/x86_64-linux-gnu/modulecmd.tcl";
 
-/// What modules change here, and what modulecmd is told about its own ways.
+/// Variables that the modules change here, and the variable that configures modulecmd's pager.
 const VARIABLES: &str = "[\"*\", \"PATH\", \"MODULES_PAGER\"]";
 
 const GCC: &str = "#%Module1.0\nprepend-path PATH /apps/gcc/bin\nsetenv CC {gcc of \"12\"\nand more}\nconflict llvm\n";
@@ -56,7 +56,7 @@ fn environment_of(view: &SessionView) -> Condition {
     conditions.find(|condition| condition.kind == ConditionType::EnvironmentReady).expect("it was built or not").clone()
 }
 
-/// What a new session's launch is refused with.
+/// Creates a session whose launch is refused, and returns the message of the refusal.
 async fn refusal(daemon: &Daemon) -> String {
     let session = daemon.create(&daemon.scripted(&[])).await;
     let condition = environment_of(&session.wait_for_phase(Phase::Failed).await);

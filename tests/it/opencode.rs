@@ -1,15 +1,19 @@
-//! A real agent, opencode. What all must come through is in `real_agent.rs`; here besides: what its tools' environment is.
+//! A real agent, opencode. The tests that every real agent must pass are in `real_agent.rs`. A further test here covers
+//! the environment of its tools.
 //!
-//! What was found with opencode-ai 1.18.33, by speaking ACP to it without agentd:
-//! - `initialize` answers after 1.2 s (4 s the first time): `loadSession: true`, `sessionCapabilities` close, fork, list, resume.
-//!   The answer to `session/new` names the models; it comes before the first update of the session.
-//! - With a provider of npm `@ai-sdk/openai-compatible` it asks `POST BASE/chat/completions`, streamed. Before the first turn
-//!   it asks for a title without offering tools. It needs no network: with none but loopback it does the same.
-//! - Its tool `bash` runs `/bin/bash -c` as a direct child. That child's environment has, besides what opencode was given, `AGENT`, `OPENCODE`,
-//!   `OPENCODE_CLIENT`, `OPENCODE_PID` and `npm_config_user_agent` of opencode, and `PWD`, `SHLVL`, `_` of bash. Nothing is taken away. The test
-//!   does not trust this list: it runs opencode itself in a known environment and looks what is added.
-//! - A permission request has three options: `once` (`allow_once`), `always` (`allow_always`), `reject` (`reject_once`).
-//! - After kill -9 both `session/load` (replays before it answers) and `session/resume` (does not) know what was said.
+//! Findings with opencode-ai 1.18.33, from ACP without agentd:
+//! - `initialize` answers after 1.2 s (4 s the first time): `loadSession: true`, `sessionCapabilities` close, fork,
+//!   list, resume. The answer to `session/new` names the models; it comes before the first update of the session.
+//! - With a provider of npm `@ai-sdk/openai-compatible` it asks `POST BASE/chat/completions`, streamed. Before the
+//!   first turn it asks for a title without offering tools. It needs no network except loopback.
+//! - Its tool `bash` runs `/bin/bash -c` as a direct child. The child has all variables of opencode. In addition,
+//!   opencode sets `AGENT`, `OPENCODE`, `OPENCODE_CLIENT`, `OPENCODE_PID` and `npm_config_user_agent`, and bash sets
+//!   `PWD`, `SHLVL` and `_`. The test does not rely on this list: it runs opencode itself in a known environment and
+//!   observes the additions.
+//! - A permission request has three options: `once` (`allow_once`), `always` (`allow_always`), `reject`
+//!   (`reject_once`).
+//! - After kill -9, both `session/load` (replays before it answers) and `session/resume` (does not replay) know the
+//!   conversation.
 //! - An unknown conversation is answered with -32603. After the end of its stdin it exits with 0 in 0.2 s.
 
 use std::collections::BTreeMap;
@@ -50,7 +54,7 @@ fn read_environment(printed: &str) -> Variables {
     variables
 }
 
-/// The variables that opencode needs to talk to this model and to nobody else.
+/// Returns the variables with which opencode talks only to this model.
 fn settings(model: &Model) -> Vec<(&'static str, String)> {
     let config = json!({
         "model": "stand-in/model",
@@ -59,7 +63,9 @@ fn settings(model: &Model) -> Vec<(&'static str, String)> {
             "npm": "@ai-sdk/openai-compatible",
             "name": "Stand-in",
             "options": { "baseURL": format!("{}/v1", model.server.origin()), "apiKey": "none" },
-            "models": { "model": { "name": "Model", "tool_call": true, "limit": { "context": 100_000, "output": 8_000 } } },
+            "models": {
+                "model": { "name": "Model", "tool_call": true, "limit": { "context": 100_000, "output": 8_000 } },
+            },
         } },
         "permission": { "bash": "ask" },
         "autoupdate": false,
@@ -89,7 +95,8 @@ fn heard(model: &Model) -> Variables {
     read_environment(&printed.expect("a tool's result came back to the model"))
 }
 
-/// Runs opencode without agentd in an environment that is known, lets its tool print its own, and returns what was added.
+/// Runs opencode without agentd in a known environment, lets its tool print the tool's environment, and returns the
+/// names of the added variables.
 fn added_by_opencode(opencode: &Path, model: &Model, home: &Path) -> Vec<String> {
     let mut given: BTreeMap<String, String> =
         settings(model).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

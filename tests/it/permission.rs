@@ -128,7 +128,8 @@ async fn a_request_survives_the_daemon_and_is_answered_to_the_next() {
     assert_eq!(session.end_of(&accepted).await.text, "chosen no");
 }
 
-/// README's rule, and requests as real agents make them: the title is the model's words, and the command stands elsewhere.
+/// Tests the README's rule with requests in the form of real agents: the title is the model's text, and the command is
+/// in another field.
 #[tokio::test]
 async fn a_denial_holds_whatever_the_title_says_and_who_is_asked_sees_what_will_run() {
     let mut daemon = Daemon::prepare();
@@ -143,12 +144,14 @@ async fn a_denial_holds_whatever_the_title_says_and_who_is_asked_sees_what_will_
         format!("ask-for {}", json!({ "before": before, "call": call }))
     };
     let copilot = |command: &str| {
-        let call = json!({ "toolCallId": "t", "title": "run a command", "kind": "execute", "rawInput": { "command": command } });
+        let input = json!({ "command": command });
+        let call = json!({ "toolCallId": "t", "title": "run a command", "kind": "execute", "rawInput": input });
         ask(json!(null), call)
     };
-    let before = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "title": "Terminal", "kind": "execute", "status": "pending",
-        "rawInput": { "command": "cd x && git push", "description": "tidy up" } });
-    let codex = json!({ "toolCallId": "t", "title": "tidy up", "kind": "execute", "rawInput": { "command": ["bash", "-lc", "git push; ls"] } });
+    let before = json!({ "sessionUpdate": "tool_call", "toolCallId": "t", "title": "Terminal", "kind": "execute",
+        "status": "pending", "rawInput": { "command": "cd x && git push", "description": "tidy up" } });
+    let codex = json!({ "toolCallId": "t", "title": "tidy up", "kind": "execute",
+        "rawInput": { "command": ["bash", "-lc", "git push; ls"] } });
     for (prompt, expected) in [
         (copilot("git push"), "chosen no"),
         (copilot("ls && sudo git -C x push"), "chosen no"),
@@ -158,7 +161,7 @@ async fn a_denial_holds_whatever_the_title_says_and_who_is_asked_sees_what_will_
     ] {
         assert_eq!(session.turn(&prompt).await.text, expected, "{prompt}");
     }
-    // It is unknown what would run: a person is asked, and sees so.
+    // The command is unknown or has unknown parts, so a person is asked, and sees the command or that it is missing.
     let unknown = ask(json!(null), json!({ "toolCallId": "u", "title": "run a command", "kind": "execute" }));
     for (prompt, seen) in [(unknown, None), (copilot("X=git; $X push"), Some("X=git; $X push"))] {
         let accepted = session.prompt(&prompt).await;

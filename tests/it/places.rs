@@ -1,4 +1,4 @@
-//! `snapshot_scope`: hooks of direnv and of the user's own do in a session's directory what they do in a terminal there.
+//! `snapshot_scope`: hooks of direnv and of the user work in a session's directory as they work in a terminal there.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -17,7 +17,8 @@ fn daemon_with(component: &[u8], pin: &str) -> Daemon {
         let environment = "[environment]\ndeadline = \"500ms\"\nproviders = [\"snapshot\", \"whitelist\", \"hostile\"]";
         config.replace("[environment]", environment)
             + &format!(
-                "\n[plugins.hostile]\nfile = '{}'\nsha256 = \"{pin}\"\ngrant.variables = [\"NAME\"]\nlimits = {{ memory = 8_388_608 }}\n",
+                "\n[plugins.hostile]\nfile = '{}'\nsha256 = \"{pin}\"\ngrant.variables = [\"NAME\"]\n\
+                 limits = {{ memory = 8_388_608 }}\n",
                 file.display()
             )
     });

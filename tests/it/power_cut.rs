@@ -1,7 +1,9 @@
-//! The machine loses its power: what was brought to the disk is there afterwards, what was not may be cut at any byte or be something else.
-//! Every session comes back, nothing that was acknowledged as durable is lost, and what is asked for next is not taken for known.
+//! A power cut of the machine. Synced data is complete afterwards; other data may be cut at any byte or replaced by
+//! other bytes. Every session comes back, no record that was acknowledged as durable is lost, and the next prompt is
+//! not mistaken for an earlier prompt.
 //!
-//! `AGENTD_POWER_SEED` repeats a run, as a failed one printed it; `AGENTD_POWER_CUTS` says how many there are.
+//! `AGENTD_POWER_SEED` repeats a run with the seed that a failed run printed; `AGENTD_POWER_CUTS` is the number of
+//! cuts.
 
 use std::fs;
 
@@ -23,7 +25,7 @@ fn power_off(daemon: &mut Daemon) {
     process::kill_all_of(daemon.root());
 }
 
-/// Where each record of the current segment ends, and what it is.
+/// Returns each record of the current segment, with the offset of its end.
 fn records(bytes: &[u8]) -> Vec<(usize, Event)> {
     let mut end = 0;
     let lines = bytes.split_inclusive(|&byte| byte == b'\n');
@@ -35,7 +37,7 @@ fn records(bytes: &[u8]) -> Vec<(usize, Event)> {
         .collect()
 }
 
-/// Whether the record was on the disk before anybody was told of it.
+/// Returns whether the daemon brings the record to the disk before it announces the record.
 fn is_durable(event: &Event) -> bool {
     matches!(event.body, Body::SessionCreated(_) | Body::TurnEnded(_) | Body::LaunchFailed(_) | Body::StopRequested(_))
 }
@@ -90,7 +92,7 @@ async fn whatever_a_power_cut_leaves_of_what_was_not_on_the_disk_every_session_c
             let now = events.iter().find(|now| now.seq == event.seq).expect("it was on the disk");
             assert_eq!(now.body.to_data().get(), event.body.to_data().get(), "at byte {end} of {kept}");
         }
-        // Each end was on the disk before anybody was told of it; and one turn was made since.
+        // The daemon syncs each end of a turn before it announces the end, and one turn ended since the last cut.
         let ended = |event: &&Event| matches!(event.body, Body::TurnEnded(_));
         let (before, now) =
             (known.iter().filter(|(_, event)| ended(&event)).count(), events.iter().filter(ended).count());

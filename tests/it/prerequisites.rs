@@ -1,5 +1,5 @@
-//! What a session needs of the world is looked at before it starts: refused with everything that is missing, waited for, or launched all
-//! the same; and looked at again while it runs.
+//! Prerequisites of a session are checked before its launch. The launch is refused with all missing prerequisites,
+//! waits for them, or is forced. The checks are repeated while the session runs.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -14,14 +14,16 @@ use crate::guest::Guest;
 use crate::harness::digest::sha256;
 use crate::harness::{Daemon, Response, Session, within};
 
-/// A check that reads the file of this name in the configuration directory: its first letter is the outcome (pass, warn, fail, unknown),
-/// the whole of it the summary; without the file it fails, and says `hostile`. Its remedy is `mend it`.
+/// Returns a check that reads the file of this name in the configuration directory. The first letter is the outcome
+/// (pass, warn, fail, unknown), and the whole content is the summary. Without the file, the check fails with the
+/// summary `hostile`. Its remedy is `mend it`.
 fn reading(file: &str) -> Vec<u8> {
     let path = format!("{{config}}/{file}");
     let fields = format!("(data (i32.const 512) \"{path}\") (data (i32.const 700) \"mend it\")");
     let provide = format!(
         r"(i32.store8 (i32.const 72) (i32.const 2))
-          (i32.store (i32.const 92) (i32.const 1)) (i32.store (i32.const 96) (i32.const 700)) (i32.store (i32.const 100) (i32.const 7))
+          (i32.store (i32.const 92) (i32.const 1)) (i32.store (i32.const 96) (i32.const 700))
+          (i32.store (i32.const 100) (i32.const 7))
           (call $read (i32.const 512) (i32.const {length}) (i32.const 600))
           (if (i32.eqz (i32.load8_u (i32.const 600))) (then
             (i32.store (i32.const 76) (i32.load (i32.const 604))) (i32.store (i32.const 80) (i32.load (i32.const 608)))
@@ -40,19 +42,21 @@ fn letter(letter: char, outcome: u8) -> String {
     format!("(if (i32.eq {first} (i32.const {letter})) (then (i32.store8 (i32.const 72) (i32.const {outcome}))))")
 }
 
-/// A check that waits for a word of whoever listens on the port, and then for nothing, without end.
+/// Returns a check that waits for bytes from a listener on the port, and then runs in an endless loop.
 fn listening(port: u16) -> Vec<u8> {
     let fields = "(data (i32.const 512) \"127.0.0.1\")
         (data (i32.const 528) \"\\00\\00\\00\\00\\00\\00\\00\\00\\10\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\\00\")";
     let provide = format!(
-        "(call $exchange (i32.const 512) (i32.const 9) (i32.const {port}) (i32.const 528) (i32.const 1) (i64.const 600000) (i32.const 600)) (loop $again (br $again))"
+        "(call $exchange (i32.const 512) (i32.const 9) (i32.const {port}) (i32.const 528) (i32.const 1) \
+         (i64.const 600000) (i32.const 600)) (loop $again (br $again))"
     );
     let imports =
         r#"(import "agentd:plugin/network@1.0.0" "exchange" (func $exchange (param i32 i32 i32 i32 i32 i64 i32)))"#;
     Guest { imports, fields, provide: &provide, ..Guest::default() }.prerequisite()
 }
 
-/// A daemon with prerequisites: each a name, and what is declared of it besides its plugin, which reads the file of the same name.
+/// Starts a daemon with prerequisites. Each has a name and further keys of its declaration. Its plugin reads the file
+/// with the prerequisite's name.
 pub(crate) async fn with(declared: &[(&str, &str)]) -> Daemon {
     let mut daemon = Daemon::prepare();
     declare(&daemon, declared);
@@ -66,7 +70,7 @@ fn declare(daemon: &Daemon, declared: &[(&str, &str)]) {
     }
 }
 
-/// The plugin of the prerequisite of this name, which may be the name of one that is part of agentd.
+/// Returns the name of a prerequisite's plugin. It differs from the names of built-in plugins.
 fn plugin(name: &str) -> String {
     format!("{name}-of-text")
 }
@@ -79,7 +83,8 @@ fn add(daemon: &Daemon, name: &str, component: &[u8], grant: &str, keys: &str) {
     let pin = sha256(component);
     daemon.configure(|config| {
         format!(
-            "{config}\n[plugins.{plugin}]\nsha256 = \"{pin}\"\ngrant = {{ {grant} }}\n[prerequisites.{name}]\nplugin = \"{plugin}\"\n{keys}\n"
+            "{config}\n[plugins.{plugin}]\nsha256 = \"{pin}\"\ngrant = {{ {grant} }}\n\
+             [prerequisites.{name}]\nplugin = \"{plugin}\"\n{keys}\n"
         )
     });
 }
@@ -103,7 +108,7 @@ fn condition(view: &SessionView) -> Option<Condition> {
     conditions.find(|condition| condition.kind == ConditionType::PrerequisitesMet).cloned()
 }
 
-/// What the journal has of checks, of the last launch.
+/// Returns the reports of the journal's last record of checks.
 fn checked(journal: &[Event]) -> Vec<CheckReport> {
     let checks = journal.iter().filter_map(|event| match &event.body {
         Body::PrerequisitesChecked(checked) => Some(checked.clone()),
@@ -118,7 +123,7 @@ async fn resume(daemon: &Daemon, session: &Session, query: &str) -> Response {
     daemon.client.call("POST", &session.path(&format!("/resume?{query}")), "").await
 }
 
-/// Resumes it when what it needs is there: what was missing a moment ago is looked at anew soon.
+/// Resumes the session as soon as its prerequisites are met. A result that failed a moment ago is checked again soon.
 async fn resumed(daemon: &Daemon, session: &Session) -> SessionView {
     within("it is resumed when all is there", async {
         while resume(daemon, session, "wait=60").await.status != 202 {
@@ -129,7 +134,7 @@ async fn resumed(daemon: &Daemon, session: &Session) -> SessionView {
     session.wait_for_phase(Phase::Idle).await
 }
 
-/// Creates a session that waits so long for what is missing, and waits until it does.
+/// Creates a session that waits at most this long for its prerequisites, and returns the session once it waits.
 async fn waiting(daemon: &Daemon, seconds: &str) -> Session {
     let spec = daemon.scripted(&[]);
     let path = format!("/v1/sessions?wait_for_prerequisites={seconds}");
@@ -254,7 +259,7 @@ async fn a_session_that_waits_is_stopped_at_once() {
     let session = waiting(&daemon, "600").await;
     let condition = met(&session.stop().await);
     assert_eq!((condition.status, condition.reason.as_str()), (ConditionStatus::False, "Stopped"));
-    // Nobody looks any more.
+    // No session waits any more, so the check no longer runs.
     world(&daemon, "vpn", "pass");
     assert_eq!(session.view().await.status.launches, 1);
     resumed(&daemon, &session).await;
@@ -308,7 +313,7 @@ async fn fifty_sessions_that_are_resumed_at_once_run_a_shared_check_once() {
     daemon.configure(|config| format!("{config}\n[limits]\nactive_sessions = 60\n"));
     declare(&daemon, &[("vpn", &format!("{ALL}\ncache = \"10m\""))]);
     daemon.run().await;
-    // Fifty launches that fail, of which each is a resume away from another; what was found before is looked at anew.
+    // All fifty launches fail, and each session can be resumed.
     let mut sessions = Vec::new();
     for _ in 0..50 {
         sessions.push(daemon.create(&daemon.scripted(&[])).await);
@@ -504,7 +509,7 @@ async fn a_reload_takes_declarations_into_use() {
     assert_eq!(met(&session.view().await).reason, "NoneRequired");
     daemon.configure(|config| format!("{config}\nrequired_by = \"all\"\n"));
     reload(&daemon).await;
-    // The one that runs needs it from now on, too; and one that waits, waits for what is declared now.
+    // The running session needs the prerequisite from now on. A waiting session waits for the new declarations.
     session.wait_for("it is looked at", |view| met(view).reason == "PrerequisiteFailed").await;
     let refused = daemon.create(&daemon.scripted(&[])).await;
     assert!(met(&refused.wait_for_phase(Phase::Failed).await).message.contains("vpn (fail)"));
@@ -551,18 +556,18 @@ async fn what_a_reload_removes_or_changes_is_judged_anew_for_those_that_run() {
     let reason = |view: &SessionView| met(view).reason;
     let condition = met(&session.view().await);
     assert!(condition.message.contains("lab (warn)") && condition.message.contains("vpn (fail)"), "{condition:?}");
-    // What only warned is in the way of the next launch from now on.
+    // The failed check only caused a warning so far. From now on it prevents the next launch.
     daemon.configure(|config| config.replace("\non_failure = \"warn\"", ""));
     reload(&daemon).await;
     let view = session.wait_for("it is judged by what is declared", |view| reason(view) == "PrerequisiteFailed").await;
     assert!(!met(&view).message.contains("lab"), "{view:?}");
-    // Another remedy; and one that was not looked at yet is, though it is looked at at no interval.
+    // The remedy changes, and a prerequisite is added. The new prerequisite is checked even though its interval is 0.
     daemon.configure(|config| config.replacen(&never, &format!("{never}\nremedy = \"dial in\""), 1));
     declare(&daemon, &[("mount", &never)]);
     reload(&daemon).await;
     let told = |view: &SessionView| met(view).message.contains("dial in") && met(view).message.contains("mount (fail)");
     session.wait_for("what is new is looked at", told).await;
-    // Nobody needs anything any more.
+    // No session needs a prerequisite any more.
     daemon.configure(|config| config.replace(ALL, ""));
     reload(&daemon).await;
     session.wait_for("what is removed is gone", |view| reason(view) == "NoneRequired").await;

@@ -1,4 +1,4 @@
-//! What a person sees of prerequisites: `agentctl check`, `ls`, and launches that are refused, wait, or are forced.
+//! Prerequisites in the output of agentctl: `check`, `ls`, and launches that are refused, wait, or are forced.
 
 use std::io::{BufRead as _, BufReader};
 

@@ -1,5 +1,4 @@
-//! What daemon and keeper have in their memory is closed to other processes of their user; an agent is as any program
-//! of its user is.
+//! The memory of daemon and keeper is closed to other processes of their user. An agent has no such protection.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -61,7 +60,7 @@ async fn nobody_but_root_can_look_into_daemon_and_keeper_and_an_agent_is_as_its_
     assert_eq!([soft(&of(daemon.pid())), soft(&of(keeper))], ["0", "0"]);
     let expected = Command::new(&cores[0]).args(&cores[1..]).args(["cat", "/proc/self/limits"]).output().unwrap();
     assert_eq!(of(agent), core_limit(&String::from_utf8(expected.stdout).unwrap()));
-    // Where memory runs out, the agent goes before its keeper.
+    // If memory runs out, the kernel kills the agent before its keeper.
     let score =
         |pid: u32| fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).unwrap().trim().parse::<i32>().unwrap();
     assert!(score(agent) > score(keeper), "{} {}", score(agent), score(keeper));

@@ -1,6 +1,7 @@
-//! What every real agent must come through, told once: `opencode.rs` and `gemini.rs` say what is particular to each.
+//! Tests that every real agent must pass. `opencode.rs` and `gemini.rs` contain the specifics of each agent.
 //!
-//! The agents talk to the stand-in model server on loopback, which obeys the last thing the user said. No network, no account.
+//! The agents talk to the stand-in model server on loopback, which obeys the user's last message. The tests need no
+//! network and no account.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,8 +18,8 @@ use crate::harness::quote::quoted;
 use crate::harness::session::{ends, said};
 use crate::harness::{Daemon, Session, process, session, until};
 
-/// A model that obeys: `run: COMMAND` calls the agent's tool, `take your time` waits for the gate, and everything else is answered
-/// with what the user has said so far.
+/// A model that obeys: `run: COMMAND` calls the agent's tool, and `take your time` waits for the gate. The answer to
+/// any other message is the list of the user's messages so far.
 pub(crate) struct Model {
     pub(crate) server: ModelServer,
     gate: Arc<Semaphore>,
@@ -60,14 +61,14 @@ impl Model {
     }
 }
 
-/// What is particular to an agent.
+/// The specifics of one agent.
 pub(crate) struct RealAgent {
     pub(crate) command: Vec<String>,
-    /// What its session's own script exports: agentd has no other way to give an agent a variable.
+    /// Variables that the script of the agent's session exports. agentd has no other way to give an agent a variable.
     pub(crate) settings: Vec<(&'static str, String)>,
-    /// How a conversation is opened again.
+    /// Method that opens a conversation again.
     pub(crate) reopened_by: OpenedBy,
-    /// What its sessions are kept from.
+    /// Isolation of the agent's sessions.
     pub(crate) isolation: Isolation,
 }
 
@@ -132,7 +133,7 @@ pub(crate) async fn whole_life(daemon: &mut Daemon, agent: &RealAgent, model: &M
     session.journal();
 }
 
-/// README's rule holds for the agent whatever it calls what it does, and who is asked sees the command.
+/// Asserts that the README's rule holds for the agent's own name of its tool, and that a person sees the command.
 pub(crate) async fn is_held_by_rules(daemon: &Daemon, agent: &RealAgent) {
     let mut spec = agent.spec(daemon);
     let session = daemon.session(&spec).await;

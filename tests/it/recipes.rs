@@ -1,5 +1,5 @@
-//! The examples of `docs/scripts.md`: each is run as the page has it, with the real tool where it is installed, else with a small
-//! one that has the tool's interface.
+//! The examples of `docs/scripts.md`. Each example runs unchanged, with the real tool if it is installed, or else with
+//! a small replacement that has the tool's interface.
 
 #![allow(clippy::unnecessary_wraps, reason = "some recipes need what a machine may not have, and all are of one type")]
 
@@ -16,7 +16,7 @@ use crate::harness::{Daemon, require};
 
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scripts.md");
 
-/// What stands on the page for a place that each site has elsewhere.
+/// Placeholder path in the page. Each site has its own path there.
 const VENDOR: &str = "/opt/Xilinx";
 
 /// How one example is tried.
@@ -24,9 +24,9 @@ struct Recipe {
     name: &'static str,
     /// The user's login shell and its start-up file.
     login: (&'static str, &'static str),
-    /// Makes the tool, and gives the text of the start-up file; nothing where the machine lacks what it needs.
+    /// Creates the tool and returns the text of the start-up file, or `None` if the machine lacks a requirement.
     prepare: fn(&Daemon) -> Option<String>,
-    /// A variable that the agent has then, and what is in it below the daemon's root.
+    /// A variable of the agent, and its expected value below the daemon's root.
     expected: (&'static str, &'static str),
 }
 
@@ -75,7 +75,7 @@ fn venv(daemon: &Daemon) -> Option<String> {
     Some(String::new())
 }
 
-/// What `conda init` leaves in a start-up file is an exported `CONDA_EXE` and a function; the function is read from `profile.d`.
+/// Imitates the result of `conda init`: the start-up file exports `CONDA_EXE`, and reads a function from `profile.d`.
 fn conda(daemon: &Daemon) -> Option<String> {
     let root = daemon.root().join("conda");
     fs::create_dir_all(root.join("envs/science/bin")).unwrap();
@@ -83,7 +83,8 @@ fn conda(daemon: &Daemon) -> Option<String> {
     let function = format!(
         "conda() {{\n  case \"$1\" in\n  activate)\n    if [ ! -d '{root}/envs/'\"$2\" ]; then\n      \
          echo \"EnvironmentNameNotFound: Could not find conda environment: $2\" >&2; return 1\n    fi\n    \
-         export CONDA_PREFIX='{root}/envs/'\"$2\" CONDA_DEFAULT_ENV=\"$2\"; export PATH=\"$CONDA_PREFIX/bin:$PATH\" ;;\n  \
+         export CONDA_PREFIX='{root}/envs/'\"$2\" CONDA_DEFAULT_ENV=\"$2\"; \
+         export PATH=\"$CONDA_PREFIX/bin:$PATH\" ;;\n  \
          *) \"$CONDA_EXE\" \"$@\" ;;\n  esac\n}}\n"
     );
     write(&daemon.root().join("conda/etc/profile.d/conda.sh"), &function);
@@ -110,7 +111,8 @@ fn nvm(daemon: &Daemon) -> Option<String> {
     fs::create_dir_all(root.join("v20/bin")).unwrap();
     let root = root.display();
     let function = format!(
-        "nvm() {{\n  [ \"$1\" = use ] || return 127\n  version=$(cat .nvmrc)\n  if [ ! -d '{root}/v'\"$version\" ]; then\n    \
+        "nvm() {{\n  [ \"$1\" = use ] || return 127\n  version=$(cat .nvmrc)\n  \
+         if [ ! -d '{root}/v'\"$version\" ]; then\n    \
          echo \"N/A: version \\\"v$version\\\" is not yet installed.\" >&2; return 3\n  fi\n  \
          export PATH='{root}/v'\"$version/bin:$PATH\"\n  echo \"Now using node v$version\"\n}}\n"
     );

@@ -13,7 +13,8 @@ use crate::harness::{Daemon, Session, until};
 /// A request with an idempotency key; its status and its document.
 async fn keyed<T: DeserializeOwned>(daemon: &Daemon, path: &str, key: &str, body: &str) -> (u16, T) {
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: agentd\r\nidempotency-key: {key}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: agentd\r\nidempotency-key: {key}\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
         body.len()
     );
     let answer = String::from_utf8(daemon.client.raw(request.as_bytes()).await).unwrap();
@@ -72,7 +73,8 @@ async fn old_segments_are_removed_and_a_cursor_into_them_is_told_where_to_begin(
     let client = daemon.client.clone();
     let events = async |after: u64| client.get(&session.path(&format!("/events?after={after}&follow=false"))).await;
     let (mut after, mut refusals) = (1, 0);
-    // Segments are removed a moment after the turn that filled the next one: the cursor that was fine may be gone by now.
+    // The keeper removes segments a moment after the turn that filled the next segment. A cursor that was valid may be
+    // gone.
     let kept = loop {
         let answer = events(after).await;
         if answer.status == 410 {
@@ -95,7 +97,7 @@ async fn old_segments_are_removed_and_a_cursor_into_them_is_told_where_to_begin(
         .collect();
     let last = session.view().await.status.last_seq;
     assert_eq!(kept, (after + 1..=last).collect::<Vec<u64>>(), "there is a gap");
-    // What was removed is not needed: the session is the same to the next daemon.
+    // The next daemon does not need the removed records: the session's view is unchanged.
     let before = session.view().await;
     daemon.kill9();
     daemon.run().await;

@@ -1,4 +1,4 @@
-//! How turns end when agent, keeper and daemon die, and what a session shows while its agent is about to be started again.
+//! Ends of turns when agent, keeper or daemon die, and the view of a session that waits for its agent's restart.
 
 use agentd_api::event::Body;
 use agentd_api::session::{PermissionPolicy, Phase, SessionSpec, SessionView};
@@ -71,7 +71,7 @@ async fn a_session_that_waits_for_its_restart_says_when_it_comes_and_a_stop_canc
     assert!(ctl(&daemon, &["ls"]).await.out.contains("backing-off"));
     let text = ctl(&daemon, &["show", id]).await.out;
     assert!(text.contains("backing-off") && text.contains("next restart:"), "{text}");
-    // It is not to be removed by mistake.
+    // A session that waits for its restart cannot be removed without force.
     let refused = daemon.client.call("DELETE", &session.path(""), "").await.problem();
     assert_eq!(refused.code, Code::WrongPhase);
 
@@ -186,7 +186,7 @@ async fn a_stop_that_finds_the_agent_just_ended_is_answered_with_that_end() {
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.prompt("count 10000 100").await;
     let view = session.wait_for_phase(Phase::Busy).await;
-    // The keeper is held before it records the end, and reads only behind that what the daemon asks of it.
+    // The fault pauses the keeper before it records the end. It reads the daemon's stop request only after that record.
     let (ending, asked) = (faults.join("keeper.end.killed.hit"), faults.join("daemon.append.before.hit"));
     std::fs::write(faults.join("keeper.end.killed"), "pause").unwrap();
     process::kill9(view.status.agent_pid.unwrap());

@@ -1,4 +1,4 @@
-//! Environment scripts: what becomes of their results, of exported functions, and of the names that a directory's script may have.
+//! Environment scripts: the use of their results, exported functions, and the allowed names of a directory's script.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -144,7 +144,8 @@ async fn a_function_that_a_script_defines_is_there_for_the_next() {
 #[tokio::test]
 async fn a_directorys_scripts_have_the_names_that_the_administrator_lists() {
     let mut daemon = Daemon::prepare();
-    let providers = "[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"whitelist\"\n\
+    let providers = "[[environment.providers]]\nplugin = \"snapshot\"\n\
+                     [[environment.providers]]\nplugin = \"whitelist\"\n\
                      [[environment.providers]]\nplugin = \"env-script\"\n\
                      settings = { directory_names = [\".agentd-env.sh\", \".caco-env.sh\"] }\n";
     daemon.configure(|config| format!("{config}\n{providers}"));

@@ -1,4 +1,4 @@
-//! What is kept and given by agent, by directory and by session, and what an agent is.
+//! Variables that the configuration keeps and sets for an agent, a directory or a session, and recognition of agents.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session, scripted_agent};
 
-const PROFILE: &str = "export EDITOR=ed LANG=C.UTF-8 SSH_AUTH_SOCK=/run/keys ACME_COLOUR=red ACME_SHAPE=round AWS_PROFILE=dev\n\
+const PROFILE: &str = "export EDITOR=ed LANG=C.UTF-8 SSH_AUTH_SOCK=/run/keys ACME_COLOUR=red ACME_SHAPE=round \
+    AWS_PROFILE=dev\n\
     export ANTHROPIC_API_KEY=planted-key-1 OPENAI_API_KEY=planted-key-2\n";
 
 /// A daemon with this profile and more in its configuration, which may say `{work}`.
@@ -49,7 +50,7 @@ fn texts<'a>(variables: &'a Value, names: &[&str]) -> Vec<Option<&'a str>> {
     names.iter().map(|name| variables[name].as_str()).collect()
 }
 
-/// Who set each of the variables last.
+/// Returns a function that names the provider that set a variable last.
 async fn providers(session: &Session, daemon: &Daemon) -> impl Fn(&str) -> String + use<> {
     let view: EnvironmentView = daemon.client.get(&session.path("/environment")).await.expect(200);
     move |name: &str| {
@@ -61,10 +62,13 @@ async fn providers(session: &Session, daemon: &Daemon) -> impl Fn(&str) -> Strin
 #[tokio::test]
 async fn each_scope_keeps_drops_and_gives_and_each_variable_names_the_scope_that_gave_it() {
     let scopes = agent("allow = [\"ACME_*\"]\nenv = { A = \"agent\", B = \"agent\", C = \"agent\", D = \"agent\" }")
-        + "[directories.\"{work}\"]\nallow = [\"SSH_AUTH_SOCK\"]\ndrop = [\"AWS_*\"]\nenv = { B = \"directory\", C = \"directory\" }\n\
-           [directories.\"{work}/deeper\"]\nenv = { C = \"deeper\" }\n[directories.\"/elsewhere\"]\nenv = { A = \"elsewhere\" }\n";
+        + "[directories.\"{work}\"]\nallow = [\"SSH_AUTH_SOCK\"]\ndrop = [\"AWS_*\"]\n\
+           env = { B = \"directory\", C = \"directory\" }\n\
+           [directories.\"{work}/deeper\"]\nenv = { C = \"deeper\" }\n\
+           [directories.\"/elsewhere\"]\nenv = { A = \"elsewhere\" }\n";
     let mut daemon = configured(&scopes).await;
-    let own = json!({ "env": { "C": "session", "LD_PRELOAD_NOTE": "x" }, "drop": ["ACME_SHAPE", "D"], "allow": ["AWS_PROFILE"] });
+    let own = json!({ "env": { "C": "session", "LD_PRELOAD_NOTE": "x" }, "drop": ["ACME_SHAPE", "D"],
+        "allow": ["AWS_PROFILE"] });
     let session = daemon.session(&mine(&daemon, &own)).await;
     let names = ["A", "B", "C", "D", "SSH_AUTH_SOCK", "ACME_COLOUR", "ACME_SHAPE", "AWS_PROFILE", "EDITOR"];
     let expected = [
@@ -260,7 +264,7 @@ async fn an_agent_gets_its_own_key_for_what_it_is_and_not_for_what_it_is_called(
         ("reviewer", [true, false]),
         ("launched", [true, false]),
         ("gemini", [false, true]),
-        // Nothing else is known of it, so that its name counts.
+        // The program is not a known agent, so the configured name decides.
         ("claude", [true, false]),
     ] {
         let spec = SessionSpec { agent: Some(agent.parse().unwrap()), ..mine(&daemon, &json!({})) };

@@ -1,4 +1,5 @@
-//! Scripts that did nothing are told, scripts above the directory are found, and scripts of every shell have the tools' functions.
+//! Reports about scripts without an effect, the search for scripts above the directory, and the tools' functions in
+//! scripts of every shell.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -173,7 +174,7 @@ async fn a_script_above_the_directory_is_found_runs_where_it_lies_and_is_approve
     assert!(ready.message.contains("a/b"), "{ready:?}");
     fs::remove_file(deep.join(".agentd-env.sh")).unwrap();
 
-    // Who can write a directory on the way could put a script there.
+    // A user who can write a directory on the way could put a script there.
     fs::set_permissions(project.join("a"), Permissions::from_mode(0o777)).unwrap();
     let session = daemon.session(&spec).await;
     assert!(of_agent(&session).await.get("RAN_IN").is_none());

@@ -41,7 +41,7 @@ fn condition(view: &SessionView, kind: ConditionType) -> Option<&Condition> {
 }
 
 async fn of_agent(session: &Session) -> Value {
-    // What the agent says is masked: it writes its environment to a file instead.
+    // The daemon masks secrets in the agent's output, so the agent's tool writes its environment to a file.
     let file = session.id.to_string();
     session.turn(&format!("tool printenv -0 > {file}")).await;
     let view = session.view().await;
@@ -234,12 +234,14 @@ async fn a_script_that_fails_with_secrets_on_its_stderr_is_reported_without_them
     let (mut daemon, all) = (Daemon::prepare(), All::new());
     all.plant(&mut daemon);
     daemon.run().await;
-    // One that the script assigns, and one that it reads from where agentd knows nothing of.
+    // The script assigns one secret, and reads the other from a file that agentd does not know.
     let (own, read) = (Planted::new("DEPLOY_TOKEN", "{}"), Planted::new("X_TOKEN", "{} and 'more'"));
     private(&daemon.root().join("elsewhere"), &read.value);
     let script = format!(
-        "echo \"it has $OPENAI_API_KEY, $PGPASSWORD, $DATABASE_URL, a file has $(cat {root}/file); $SIGNING_PASSPHRASE\" >&2\n\
-         {own}echo \"and $DEPLOY_TOKEN\" >&2\nX_TOKEN=$(cat {root}/elsewhere)\nPS4='> '\nset -x\nexport \"X_TOKEN=$X_TOKEN\"\n\
+        "echo \"it has $OPENAI_API_KEY, $PGPASSWORD, $DATABASE_URL, a file has $(cat {root}/file); \
+         $SIGNING_PASSPHRASE\" >&2\n\
+         {own}echo \"and $DEPLOY_TOKEN\" >&2\nX_TOKEN=$(cat {root}/elsewhere)\nPS4='> '\nset -x\n\
+         export \"X_TOKEN=$X_TOKEN\"\n\
          {{ set +x; }} 2>/dev/null\nexit 3\n",
         root = quoted(daemon.root()),
         own = exports(std::slice::from_ref(&own)),

@@ -62,7 +62,7 @@ fn succeeds(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// What `status --json` says, and how it ends.
+/// Returns the output and the exit status of `status --json`.
 fn status(lab: &Lab) -> (Value, Option<i32>) {
     let output = service(lab, &["status", "--json"]);
     let document = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
@@ -123,7 +123,7 @@ async fn an_ordinary_user_installs_agentd_the_first_request_starts_it_and_an_upg
     let well = ["service", "linger", "socket", "process", "versions", "directories", "disk", "agents", "sessions"];
     doctor("after the install", &well.map(|name| (name, if name == "agents" { "warn" } else { "pass" })));
 
-    // What runs is not what lies there.
+    // The installed file is replaced, so the running program differs from it.
     let installed = lab.path("/home/worker/.local/bin/agentd");
     let content = fs::read(&installed).expect("it is there");
     fs::write(installed.with_extension("new"), [content.as_slice(), b"\n"].concat()).expect("root may");
@@ -138,7 +138,8 @@ async fn an_ordinary_user_installs_agentd_the_first_request_starts_it_and_an_upg
     let (build, agent) =
         (lab.path(BUILD).join("agentd"), lab.agentctl(&["show", id.as_str()])["status"]["agent_pid"].clone());
     let good = fs::read(&build).expect("it is there");
-    let knows = json!({ "version": "9.0.0", "keeper_protocols": [9], "session_documents": [9], "trust_records": [1], "environments": [9] });
+    let knows = json!({ "version": "9.0.0", "keeper_protocols": [9], "session_documents": [9], "trust_records": [1],
+        "environments": [9] });
     fs::write(&build, format!("#!/bin/sh\necho '{knows}'\n")).expect("root may");
     let refused = service(&lab, &["install", "--no-linger"]);
     let said = String::from_utf8_lossy(&refused.stderr);

@@ -1,4 +1,4 @@
-//! A file server that is silent costs who needs it its time, and nobody else anything: no thread of the daemon waits for it.
+//! A file server that does not answer delays only requests that need the server. No thread of the daemon waits for it.
 
 use std::fs;
 use std::path::Path;
@@ -23,7 +23,7 @@ fn stuck(daemon: &Daemon) -> usize {
     tasks.flatten().filter(|task| waits(task).contains("fuse_")).count()
 }
 
-/// Looks of this daemon that are under way or hang. One that waits for its next question is none.
+/// Counts the daemon's `look` processes that are looking or hang, without those that wait for their next question.
 fn looks(daemon: &Daemon) -> usize {
     let all = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
     let is_ours = |process: &Path| {
@@ -56,7 +56,7 @@ async fn a_working_directory_that_is_silent_refuses_its_launches_and_holds_no_th
     fs::remove_dir(&directory).unwrap();
     let mut dead = Dead::mount(directory, "fuse", "dead", &[]);
 
-    // What the session needs is looked at all the same, again and again.
+    // The session's prerequisite is still checked at its interval.
     let before = calls(&daemon, "licence").await;
     world(&daemon, "licence", "warn: one left");
     session.wait_for("the check says what it finds", |view| met(view).reason == "PrerequisiteWarns").await;

@@ -1,4 +1,5 @@
-//! What sessions' environments begin with: taken once, taken again when it is not true any more, and never silently less.
+//! The snapshot at the beginning of sessions' environments: captured once, captured again when it is out of date, and
+//! never incomplete without a report.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;

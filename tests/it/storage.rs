@@ -1,4 +1,5 @@
-//! What is kept of sessions' environments: told with every step, sealed where that is wanted, and never lost with a key.
+//! Storage of sessions' environments: each variable is stored with every step of its origin, encrypted if configured,
+//! and not lost together with a key.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -135,7 +136,7 @@ async fn a_sealed_environment_shows_nothing_and_gives_its_secrets_back_after_a_r
     assert_eq!(daemon.holders("only-in-the-environment"), NOWHERE);
     session.stop().await;
     daemon.terminate().await;
-    // What set them is gone; what was sealed is not.
+    // The script no longer sets the variables. The encrypted environment still contains them.
     script(&daemon, "");
     daemon.run().await;
     let view = session.resume().await;

@@ -1,4 +1,5 @@
-//! What is stored is only what the pipeline keeps: secrets in unusual names and formats that a start-up file sets lie nowhere on the disk.
+//! The daemon stores only variables that the pipeline keeps. Secrets with unusual names and formats in a start-up file
+//! are in no file on the disk.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,8 @@ use crate::harness::Daemon;
 use crate::harness::planted::{Planted, found_below, found_in};
 use crate::harness::quote::quoted;
 
-/// Names and shapes. None of the names is one that the rule of secret names knows; few of the shapes are ones that values are known by.
+/// Names and formats of secrets. The rule for names of secrets matches no name here, and the rules for values match few
+/// of the formats.
 const SECRETS: [(&str, &str); 25] = [
     ("MY_THING", "{}"),
     ("FOO", "hunter2-{}"),
@@ -63,7 +65,7 @@ fn from(daemon: &Daemon, source: SnapshotSource, snapshot: Option<&str>) -> Sess
     SessionSpec { environment, ..daemon.scripted(&[]) }
 }
 
-/// Those of them that stand in a file of the daemon's, or in one of the machine's that was written since.
+/// Returns the secrets that a file of the daemon contains, or a file of the machine that was written since this time.
 fn on_disk(daemon: &Daemon, planted: &[Planted], since: SystemTime) -> Vec<String> {
     let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache/snapshots");
     let mut found = found_below(&cache, planted);
@@ -114,7 +116,7 @@ async fn nothing_is_stored(encrypted: bool) {
     }
     assert_eq!(on_disk(&daemon, &planted, since), [""; 0], "after launches");
 
-    // It prints what it has, and fails.
+    // The capture prints its environment and fails.
     profile(&daemon, &secrets, "env >&2; exit 3");
     daemon.session(&daemon.scripted(&[])).await;
     assert_eq!(on_disk(&daemon, &planted, since), [""; 0], "after a capture that failed");

@@ -1,4 +1,4 @@
-//! What outlives what: the session the daemon, the conversation the agent, and nothing a stop.
+//! Survival: a session outlives the daemon, a conversation outlives the agent, and nothing outlives a stop.
 
 use agentd_api::event::{Body, OpenedBy, SyntheticCause};
 use agentd_api::session::{PermissionPolicy, Phase, SessionView};
@@ -7,7 +7,7 @@ use agentd_api::{Event, SessionId};
 use crate::harness::session::{said, turn_of};
 use crate::harness::{Daemon, journal, process, until};
 
-/// The numbers that `count` said, as they stand in the journal.
+/// Returns the numbers that the agent's command `count` wrote to the journal.
 fn counted(events: &[Event]) -> Vec<u32> {
     events.iter().filter_map(said).filter_map(|text| text.trim().parse().ok()).collect()
 }

@@ -1,4 +1,5 @@
-//! From symptom to fix by the documentation alone: the commands and the pieces of their output are read from `docs/environment.md`.
+//! From a symptom to its remedy with the documentation only. The test reads the commands and the parts of their output
+//! from `docs/environment.md`.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -13,7 +14,7 @@ use crate::harness::{Daemon, Session};
 
 const PAGE: &str = include_str!("../../docs/environment.md");
 
-/// A command of the documentation, and what is to be in its output.
+/// A command of the documentation, and the required parts of its output.
 #[derive(Debug)]
 struct Step {
     command: String,
@@ -64,7 +65,7 @@ impl Terminal<'_> {
             for piece in &pieces {
                 assert!(text.contains(piece), "{heading}: `{command}` does not say {piece:?}:\n{text}");
             }
-            // What only looks may find something.
+            // A command that only checks may end with findings.
             assert!(said.status == Some(0) || command.contains(" validate "), "{heading}: `{command}`: {said:?}");
         }
     }
@@ -107,7 +108,7 @@ async fn node_of_this_project() {
     let nvm = daemon.home().join(".nvm");
     let node = nvm.join("versions/node/v20.11.0/bin");
     program(&node.join("node"));
-    // What nvm does of it: the nearest .nvmrc chooses the version.
+    // The function imitates nvm: the nearest .nvmrc chooses the version.
     let stand_in = "nvm() { local v; v=$(cat .nvmrc) && PATH=$HOME/.nvm/versions/node/v$v.11.0/bin:$PATH; }\n";
     fs::write(nvm.join("nvm.sh"), stand_in).unwrap();
     let directory = daemon.home().join("project");

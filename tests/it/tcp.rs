@@ -1,4 +1,4 @@
-//! The control endpoint over TCP: who has the token is let in, and nobody else is told anything.
+//! The control endpoint over TCP: a client with the token gets access, and other clients get no information.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -93,9 +93,9 @@ async fn a_request_over_tcp_is_answered_with_the_token_and_refused_without_it_fo
     assert_eq!(code, Code::ForeignHost);
     let (_, code) = listening.refused(&format!("{host}{bearer}origin: http://evil.example\r\n")).await;
     assert_eq!(code, Code::ForeignOrigin);
-    // Over the socket the kernel says who asks, and nothing of this is looked at.
+    // Over the socket the kernel identifies the caller, so the daemon checks none of these headers.
     assert_eq!(listening.daemon.client.get("/v1/version").await.status, 200);
-    // The token stands nowhere but in its file.
+    // Only the token's own file contains the token.
     assert_eq!(found_below(listening.daemon.root(), std::slice::from_ref(&listening.token)).len(), 1);
 }
 
@@ -181,7 +181,7 @@ async fn another_token_counts_from_the_reload_on_for_connections_that_are_open_t
     assert_eq!(code, Code::Unauthorized);
     let (head, _) = listening.ask(&format!("{host}{}", bearer("another-token-0123456789"))).await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
-    // Without `[control]` nobody listens there any more.
+    // Without `[control]` the daemon no longer listens at the address.
     listening.daemon.configure(|config| config.split("[control]").next().unwrap().to_owned());
     listening.daemon.client.call("POST", "/v1/reload", "").await.expect::<ReloadView>(200);
     until("nobody listens", || std::net::TcpStream::connect(&listening.address).is_err()).await;

@@ -1,6 +1,7 @@
-//! Scripts of directories: one that was not approved as it is, or that others could write or replace, never runs.
+//! Scripts of directories. A script never runs if its content is not approved, or if other users can write or replace
+//! it.
 //!
-//! Each script would leave a canary behind; a launch that is refused and leaves none has not run it.
+//! Each script would create a canary file. If a launch is refused and the file does not exist, the script did not run.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -100,7 +101,7 @@ fn mode(path: &Path, mode: u32) {
     fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
 }
 
-/// Gives it to a group that is nobody's own; only root can.
+/// Gives the file to a group without members, which only root can do. Returns whether it succeeded.
 fn with_foreign_group(path: &Path) -> bool {
     std::os::unix::fs::chown(path, None, Some(4711)).is_ok()
 }
@@ -152,7 +153,7 @@ async fn a_symlink_to_what_was_not_approved_never_runs_nor_one_that_was_swapped_
     assert_eq!(yard.state().await, ScriptState::Changed);
     yard.refused().await;
 
-    // What another directory was allowed to run is not allowed here.
+    // The approval of another directory's script does not hold for this directory.
     write(&other.script(), &yard.text("other"));
     other.allow().await;
     fs::remove_file(yard.script()).unwrap();
@@ -195,7 +196,7 @@ async fn a_script_that_others_can_write_or_replace_never_runs_approved_or_not() 
             yard.allow().await;
         }
     }
-    // In a sticky directory nobody but its owner can replace it.
+    // In a sticky directory, only the owner of the script and the owner of the directory can replace the script.
     mode(&daemon.work(), 0o1777);
     yard.runs("script").await;
 }
@@ -297,8 +298,10 @@ async fn a_script_listed_by_its_own_path_is_approved_with_the_directory_too() {
     daemon.configure(|config| {
         let scripts = format!("[\"{{cwd}}/.caco-env.sh\", \"{}\"]", shared.display());
         format!(
-            "{config}\n[[environment.providers]]\nplugin = \"snapshot\"\n[[environment.providers]]\nplugin = \"env-script\"\n\
-             settings = {{ scripts = {scripts} }}\n[plugins.env-script]\ngrant = {{ script = [\"{{cwd}}/*\", \"{}\"] }}\n",
+            "{config}\n[[environment.providers]]\nplugin = \"snapshot\"\n\
+             [[environment.providers]]\nplugin = \"env-script\"\n\
+             settings = {{ scripts = {scripts} }}\n\
+             [plugins.env-script]\ngrant = {{ script = [\"{{cwd}}/*\", \"{}\"] }}\n",
             shared.display()
         )
     });
@@ -377,7 +380,7 @@ async fn a_sessions_own_script_runs_as_it_was_given_and_another_only_when_it_is_
     has("given").await;
     session.stop().await;
 
-    // Whoever is in a session of this user can write here.
+    // Any process in a session of this user can write to this directory.
     let (script, canary) = (session.directory().join("env-setup.sh"), daemon.root().join("canary"));
     write(&script, &format!("touch {}\nexport FROM_SCRIPT=written\n", quoted(&canary)));
     daemon.client.call("POST", &session.path("/resume?wait=60"), "").await;
@@ -395,7 +398,7 @@ async fn a_sessions_own_script_runs_as_it_was_given_and_another_only_when_it_is_
     has("written").await;
     assert!(canary.exists());
     session.stop().await;
-    // What it was given is approved whatever else was.
+    // A script that was given with the session is approved, regardless of other approvals.
     write(&script, "export FROM_SCRIPT=given\n");
     session.resume().await;
     has("given").await;

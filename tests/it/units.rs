@@ -1,5 +1,6 @@
-//! The job of launchd: a real parser reads it, and a table of launchd.plist(5) says what may stand in it. launchd itself says nothing of a key it
-//! does not know, or of one with a value of another type: it goes on without it. systemd's own units are tried in tests/it/systemd.rs.
+//! The job of launchd. A real parser reads it, and a table of launchd.plist(5) contains the allowed keys and values.
+//! launchd itself ignores unknown keys and values of a wrong type without a report. systemd's units are tested in
+//! tests/it/systemd.
 
 use std::fs;
 use std::io::Cursor;
@@ -9,12 +10,12 @@ use std::process::Command;
 
 use plist::{Dictionary, Value};
 
-/// What a value must be.
+/// Required form of a value.
 enum Form {
     Text,
-    /// One of these.
+    /// One of these words.
     Word(&'static [&'static str]),
-    /// Absolute, and with nothing in it that only a shell would expand: launchd expands nothing.
+    /// An absolute path without characters that only a shell would expand, because launchd expands nothing.
     Path,
     Flag,
     /// At least this, and at most that.
@@ -67,7 +68,7 @@ const CALENDAR: Form = Table(&[
     ("Month", Number(1, 12)),
 ]);
 
-/// launchd.plist(5), without what it calls deprecated, and without the keys that count for the system's daemons only.
+/// Keys of launchd.plist(5), without deprecated keys and without keys that affect only the system's daemons.
 const JOB: Form = Table(&[
     ("Label", Text),
     ("Program", Form::Path),
@@ -121,7 +122,7 @@ const JOB: Form = Table(&[
     ("AssociatedBundleIdentifiers", Either(&Text, &Texts)),
 ]);
 
-/// What is wrong with a value, each with the keys that lead to it.
+/// Returns the mistakes in a value, each with the path of keys that leads to the mistake.
 fn mistakes(at: &str, value: &Value, form: &Form) -> Vec<String> {
     let wrong = |what: &str| vec![format!("{at}: {what}, and it is {value:?}")];
     let unless = |holds: bool, what: &str| if holds { Vec::new() } else { wrong(what) };
@@ -163,14 +164,14 @@ fn mistakes(at: &str, value: &Value, form: &Form) -> Vec<String> {
             dictionary.iter().flat_map(|(key, value)| mistakes(&format!("{at}/{key}"), value, form)).collect()
         }
         Either(one, other) => {
-            // A dictionary is to be the one that is meant, so that a wrong key in it is named.
+            // With a dictionary, the second form is the intended form, so that a wrong key in the dictionary is named.
             let (first, second) = (mistakes(at, value, one), mistakes(at, value, other));
             if first.is_empty() || second.is_empty() { Vec::new() } else { second }
         }
     }
 }
 
-/// The same for a whole job, with what it must have.
+/// Returns the mistakes in a whole job, including missing keys and paths of sockets that are too long.
 fn mistakes_of_job(job: &Dictionary) -> Vec<String> {
     let mut found = mistakes("", &Value::Dictionary(job.clone()), &JOB);
     if !job.contains_key("Label") {
@@ -194,7 +195,7 @@ fn units() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../units")
 }
 
-/// As it is installed for somebody.
+/// Returns the installed job of a user.
 fn launch_agent() -> Dictionary {
     let text = fs::read_to_string(units().join(format!("launchd/{LABEL}.plist"))).unwrap();
     let text = text.replace("@HOME@", "/Users/somebody.with-a-long-name");
@@ -240,7 +241,7 @@ fn each_mistake_in_a_launch_agent_is_found_and_named() {
     let long = format!("/Users/{}/.local/state/agentd/run/control.sock", "n".repeat(80));
     let socket = &["Sockets", "control"];
     for (keys, value, named) in [
-        // A key that launchd does not know: one of its own written differently, one of systemd's, one that is elsewhere.
+        // Unknown keys: a misspelt key of launchd, keys of systemd, and keys in a wrong place.
         (&["ExitTimeout"][..], Some(number(20)), "/ExitTimeout: there is no such key"),
         (&["Restart"], text("on-failure"), "/Restart: there is no such key"),
         (&["SuccessfulExit"], flag.clone(), "/SuccessfulExit: there is no such key"),
@@ -270,11 +271,11 @@ fn each_mistake_in_a_launch_agent_is_found_and_named() {
         (&["SoftResourceLimits", "NumberOfFiles"], text("10240"), "NumberOfFiles: a number from 0 to"),
         (&["Umask"], text("077"), "/Umask: a number from 0 to 511 is wanted"),
         (&["StandardErrorPath"], texts(&["/l"]), "/StandardErrorPath: an absolute path is wanted"),
-        // A value out of its range: octal digits taken for a number, less than launchd has as the least, a word that is none.
+        // Values out of range: octal digits as a decimal number, a number below launchd's minimum, and an unknown word.
         (&[socket[0], socket[1], "SockPathMode"], Some(number(600)), "SockPathMode: a number from 0 to 511 is wanted"),
         (&["ThrottleInterval"], Some(number(1)), "/ThrottleInterval: a number from 10 to"),
         (&["ProcessType"], text("interactive"), "/ProcessType: one of"),
-        // A path that launchd would take as it stands, relative to /, or look up.
+        // Paths that launchd would use unchanged, resolve relative to /, or search for.
         (&["ProgramArguments"], texts(&["agentd", "serve"]), "/ProgramArguments[0]: an absolute path is wanted"),
         (
             &["ProgramArguments"],
@@ -286,7 +287,7 @@ fn each_mistake_in_a_launch_agent_is_found_and_named() {
         (&["StandardErrorPath"], text("/Users/$USER/agentd.log"), "/StandardErrorPath: an absolute path is wanted"),
         (&[socket[0], socket[1], "SockPathName"], text("run/control.sock"), "SockPathName: an absolute path is wanted"),
         (&[socket[0], socket[1], "SockPathName"], text(&long), "sun_path of macOS has room for 103"),
-        // What must be there.
+        // Required keys.
         (&["Label"], None, "/Label: it is missing"),
         (&["ProgramArguments"], None, "/ProgramArguments: it is missing"),
     ] {
@@ -321,7 +322,7 @@ fn launchd_keeps_the_daemon_and_never_ends_a_session_with_it() {
     assert_eq!(socket, "/Users/somebody.with-a-long-name/.local/state/agentd/run/control.sock");
 }
 
-/// The commands of units/README.md, run in a home of their own with a launchctl that takes note of what it is told.
+/// Runs the commands of units/README.md in a home of the test, with a launchctl that records its arguments.
 #[test]
 fn what_the_readme_says_installs_it_with_every_directory_that_launchd_does_not_make() {
     let directory = tempfile::tempdir().unwrap();

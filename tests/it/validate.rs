@@ -1,4 +1,4 @@
-//! What looks wrong in an environment is said before a launch and to who asks, and keeps nothing from starting by itself.
+//! Problems of an environment are reported before a launch and to the client, and do not prevent a start by themselves.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
@@ -88,11 +88,12 @@ async fn what_is_missing_is_a_condition_that_names_each_and_the_launch_goes_on()
         assert!(said.message.contains(named), "{}", said.message);
     }
     let recorded = session.journal().into_iter().any(|event| {
-        matches!(&event.body, Body::Condition(one) if one.kind == ConditionType::EnvironmentValid && one.status == ConditionStatus::False)
+        matches!(&event.body, Body::Condition(one)
+            if one.kind == ConditionType::EnvironmentValid && one.status == ConditionStatus::False)
     });
     assert!(recorded, "a warning is an event");
 
-    // It is looked at as it is now, and for a session that is stopped just as well.
+    // Validation uses the current state of the directory, also for a stopped session.
     session.stop().await;
     fs::create_dir_all(venv.join("bin")).unwrap();
     let view = asked(&daemon, &session).await;

@@ -1,4 +1,5 @@
-//! What a provider may set is its grant's to say, and what it was granted to set never steers what the daemon itself runs.
+//! A provider sets only variables that its grant allows. Granted variables never affect programs that the daemon itself
+//! runs.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -99,11 +100,11 @@ async fn what_a_provider_was_granted_to_set_goes_to_the_agent_and_into_no_run_of
     for (name, _) in &ATTACKS[..5] {
         assert!(!seen.lines().any(|line| line.starts_with(&format!("{name}="))), "{name}: {seen}");
     }
-    // What the user's own shell set is there, and so is what steers nothing, or finds programs.
+    // The script sees variables of the user's own shell, harmless variables of the plugin, and PATH.
     let has = |line: &str| seen.lines().any(|one| one == line);
     assert!(has("LD_LIBRARY_PATH=/own") && has("LM_FILE=27000@licenses"), "{seen}");
     assert!(seen.lines().any(|line| line.starts_with("PATH=/tool/bin:")), "{seen}");
-    // The agent has all of it, but for functions, which agents are given only where that is asked for.
+    // The agent has all these variables except functions, which agents get only if configured.
     let environment = environment(&session).await;
     assert_eq!(environment["RAN"], "1");
     for (name, value) in ATTACKS.iter().filter(|(name, _)| !name.ends_with("%%")) {
@@ -130,7 +131,7 @@ async fn a_provider_is_given_a_variable_that_is_a_secret_only_by_its_exact_name(
 #[tokio::test]
 async fn what_a_plugin_says_of_one_directory_suspends_it_for_no_other() {
     let mut daemon = Daemon::prepare();
-    // In a directory whose name ends with the letter it says that it failed: `cannot parse`, which stands at 2048.
+    // In a directory whose name ends with `b`, the plugin fails with the message `cannot parse` from address 2048.
     let failed = "(i32.store (i32.const 64) (i32.const 1)) (i32.store (i32.const 68) (i32.const 7))
         (i32.store (i32.const 72) (i32.const 2048)) (i32.store (i32.const 76) (i32.const 12))";
     let fields = "(data (i32.const 2048) \"cannot parse\")";
