@@ -1,7 +1,9 @@
-//! The daemon is killed under 100 active sessions and started again: how long until it answers, and until it has taken each over.
+//! The daemon is killed under 100 active sessions and started again. Measures the time until it answers, and until it
+//! has taken over every session.
 //!
-//! A session counts as taken over when its journal has `daemon.recovered`: only the keeper could have written that, for a daemon
-//! that is connected to it. Beside it stands a program that connects to the same keepers and reads the last record of the same journals.
+//! A session counts as taken over when its journal has `daemon.recovered`. Only the session's keeper can write that
+//! record, and only while a daemon is connected. The comparison is a program that connects to the same keepers and
+//! reads the last record of the same journals.
 
 use std::fs;
 use std::path::PathBuf;
@@ -17,7 +19,7 @@ const ACTIVE: usize = 100;
 const PERSISTED: usize = 1000;
 const RUNS: usize = 9;
 const GOAL: Duration = Duration::from_millis(100);
-/// So little more that nobody feels it.
+/// Largest ratio at which a person does not notice the difference.
 const UNFELT: f64 = 1.25;
 
 #[derive(Debug)]

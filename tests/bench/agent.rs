@@ -1,8 +1,9 @@
-//! The smallest agent that speaks ACP: it opens a conversation, and prints as much as it is told to.
+//! The smallest agent that speaks ACP: it opens a conversation and prints as much as a prompt requests.
 //!
-//! A prompt `print LINES BYTES` makes it print so many `session/update` notifications of so many bytes each, newline included, each
-//! with a write(2) of its own as agents do, and say in the answer how long that took it (`_meta.micros`). The answer to
-//! `initialize` says when it began (`_meta.began`, microseconds of the clock on the wall). Any other prompt is answered with nothing said.
+//! A prompt `print LINES BYTES` makes it print this number of `session/update` notifications of this size, newline
+//! included. Each notification is one write(2), as in real agents. The answer contains the duration of the output
+//! (`_meta.micros`). The answer to `initialize` contains the start time (`_meta.began`, microseconds since the Unix
+//! epoch). The agent answers any other prompt without output.
 
 use std::io::{self, BufRead as _, Write as _};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -58,11 +59,14 @@ fn obey(prompt: &str) -> Result<Value> {
     Ok(json!({ "stopReason": "end_turn", "_meta": { "micros": micros } }))
 }
 
-const HEAD: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"bench","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":""#;
+const HEAD: &str = concat!(
+    r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"bench","update":"#,
+    r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":""#
+);
 const TAIL: &str = "\"}}}}\n";
 const DIGITS: usize = 8;
 
-/// One line, as long as it is asked to be or as short as it can be, with room for its number.
+/// Returns a line of this size with room for its number, or the shortest line if the size is too small.
 fn notification(bytes: usize) -> Vec<u8> {
     let text = bytes.saturating_sub(HEAD.len() + TAIL.len()).max(DIGITS);
     format!("{HEAD}{}{TAIL}", "x".repeat(text)).into_bytes()

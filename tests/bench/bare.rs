@@ -1,4 +1,4 @@
-//! The bare loops: what a few lines take to do the same and nothing else. Nothing of agentd is used here.
+//! The bare loops: the same work in a few lines of code without agentd.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
@@ -61,7 +61,7 @@ pub(crate) fn copy(file: &Path) -> Result<()> {
     }
 }
 
-/// Starts an agent with three pipes and copies what it says to a file until it ends: the least that a keeper can be.
+/// Starts an agent with three pipes and copies its output to a file until it ends: the least that a keeper can do.
 pub(crate) fn hold(directory: &Path, number: &str) -> Result<()> {
     let mut agent = agent(directory)?;
     let mut log = File::create(directory.join(format!("bare-{number}")))?;
@@ -85,7 +85,8 @@ pub(crate) fn agent(directory: &Path) -> Result<Child> {
     command.spawn().context("the agent cannot be started")
 }
 
-/// Starts so many agents and opens a conversation with each, from so many threads at once; they live until they are dropped.
+/// Starts this number of agents and opens a conversation with each, with this number of threads. The agents run until
+/// the returned value is dropped.
 pub(crate) fn spawn(directory: &Path, number: usize, threads: usize) -> Result<Agents> {
     thread::scope(|scope| {
         let workers: Vec<_> = (0..threads)
@@ -109,7 +110,7 @@ pub(crate) struct Agents(Vec<Child>);
 impl Drop for Agents {
     fn drop(&mut self) {
         for agent in &mut self.0 {
-            // One that has ended already is as good.
+            // An agent that has already ended needs no signal.
             let _ = agent.kill();
             let _ = agent.wait();
         }

@@ -1,5 +1,6 @@
-//! How long the login shell's environment takes to be captured, beside a bare shell at a terminal of its own in which the command that
-//! shows the environment is typed. The two take turns, so that a busy moment of the machine meets both.
+//! Duration of a capture of the login shell's environment. The comparison is a bare shell at its own terminal, in which
+//! the command that shows the environment is typed. The two take turns, so that a busy moment of the machine affects
+//! both.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -16,7 +17,7 @@ use crate::client::Client;
 use crate::daemon::Daemon;
 use crate::table::{Table, median, ratio};
 
-/// How often each takes its turn.
+/// Number of runs of each side.
 const TURNS: usize = 15;
 const GOAL: f64 = 1.3;
 

@@ -61,7 +61,7 @@ impl Client {
         answer.context("no answer in time").flatten().with_context(|| format!("{method} {path}"))
     }
 
-    /// Hands over the body piece by piece until it ends or nobody wants more.
+    /// Passes on the body piece by piece until the body ends or `piece` breaks.
     pub(crate) fn stream(&mut self, path: &str, mut piece: impl FnMut(&[u8]) -> ControlFlow<()>) -> Result<()> {
         let Self { socket, runtime, sender } = self;
         let streamed = runtime.block_on(async {
@@ -78,7 +78,7 @@ impl Client {
             })
             .await
         });
-        // What is left of the stream would come before the next answer.
+        // The remaining bytes of the stream would come before the next answer, so the connection is closed.
         *sender = None;
         streamed.context("the stream did not end in time").flatten().with_context(|| format!("GET {path}"))
     }

@@ -18,21 +18,22 @@ use tempfile::TempDir;
 use crate::client::Client;
 use crate::process;
 
-/// How many connections start sessions at once.
+/// Number of connections that start sessions at once.
 pub(crate) const THREADS: usize = 8;
-/// The longest that anything is waited for which does not answer by itself.
+/// Time limit of every wait for a state that only polling can detect.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// Where a session's environment comes from.
+/// Source of a session's environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pipeline {
-    /// As it is without a configuration: login shell, whitelist, scripts.
+    /// The default without a configuration: login shell, whitelist, scripts.
     Default,
     /// No provider at all.
     Empty,
     /// The default providers, of which the whitelist lets every `BENCH_*` through.
     Bench,
-    /// So many plugins: the default providers, and the whitelist once more in as many files as are left, each another component.
+    /// This number of plugins: the default providers, and copies of the whitelist in further files as different
+    /// components.
     Plugins(usize),
 }
 
@@ -81,16 +82,16 @@ impl Daemon {
         let providers = match pipeline {
             Pipeline::Default => String::new(),
             Pipeline::Empty => "providers = []\n".to_owned(),
-            Pipeline::Bench => {
-                "providers = [{ plugin = \"snapshot\" }, { plugin = \"whitelist\", settings = { allow = [\"BENCH_*\"] } }, \
+            Pipeline::Bench => "providers = [{ plugin = \"snapshot\" }, \
+                 { plugin = \"whitelist\", settings = { allow = [\"BENCH_*\"] } }, \
                  { plugin = \"env-script\" }]\n"
-                    .to_owned()
-            }
+                .to_owned(),
             Pipeline::Plugins(number) => plugins(root, number)?,
         };
         let config = format!(
             "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n{providers}\n\
-             [journal]\nkeep_session = \"unlimited\"\n\n[limits]\nactive_sessions = 2000\nlaunches = 32\n\n[launch]\nmanager = \"detached\"\n",
+             [journal]\nkeep_session = \"unlimited\"\n\n[limits]\nactive_sessions = 2000\nlaunches = 32\n\n\
+             [launch]\nmanager = \"detached\"\n",
             home = root.join("home").display(),
         );
         fs::write(root.join("config/agentd.toml"), config)?;
@@ -123,13 +124,13 @@ impl Daemon {
         self.sessions().join(id).join("journal.jsonl")
     }
 
-    /// How many bytes a session has on the disk. A journal that is being put aside for the next may be missed.
+    /// Returns the size of a session's files in bytes. A journal segment that is being renamed may be missed.
     pub(crate) fn size(&self, id: &str) -> Result<u64> {
         let files = fs::read_dir(self.sessions().join(id))?;
         Ok(files.filter_map(|file| file.ok()?.metadata().ok()).map(|metadata| metadata.len()).sum())
     }
 
-    /// Starts the process, and says how long it took until it answered a request.
+    /// Starts the process, and returns the time until it answered a request.
     pub(crate) fn serve(&mut self) -> Result<Duration> {
         let root = self.directory.path();
         let log = File::options().create(true).append(true).open(root.join("agentd.log"))?;
@@ -146,7 +147,7 @@ impl Daemon {
             .arg(root.join("run"))
             .arg("--state-dir")
             .arg(root.join("state"))
-            // Kept between runs: compiling the plugins is measured by nobody here.
+            // The directory is kept between runs, because no part measures the compilation of plugins.
             .arg("--cache-dir")
             .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-bench-cache"))
             .env_clear()
@@ -181,7 +182,7 @@ impl Daemon {
         lines[lines.len().saturating_sub(20)..].join("\n")
     }
 
-    /// Ends the daemon without a word; its sessions live on.
+    /// Kills the daemon; its sessions continue to run.
     pub(crate) fn kill9(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the daemon does not run")?;
         child.kill()?;
@@ -227,8 +228,8 @@ impl Daemon {
         Ok(view["id"].as_str().context("the session has no id")?.to_owned())
     }
 
-    /// Makes so many sessions that were stopped, each with a turn of some length behind it, and starts the daemon again. The first is
-    /// a real one; the others are copies of its files with ids of their own.
+    /// Creates this number of stopped sessions, each with a turn of some length, and starts the daemon again. The first
+    /// is a real session; the others are copies of its files with their own IDs.
     pub(crate) fn persist(&mut self, number: usize) -> Result<()> {
         let mut client = self.client()?;
         let id = self.session(&mut client)?;
@@ -262,7 +263,7 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         process::kill_all_of(self.directory.path());
         if let Some(mut child) = self.child.take() {
-            // It was killed.
+            // The process was killed by `kill_all_of`.
             let _ = child.wait();
         }
     }
@@ -293,7 +294,7 @@ pub(crate) fn wait_idle(client: &mut Client, id: &str, after: u64) -> Result<u64
         let view = client.get(&path)?;
         let status = &view["status"];
         match status["phase"].as_str() {
-            // A daemon that was started a moment ago may still show what the one before it had written down.
+            // A daemon that has just started may still show the state that the previous daemon stored.
             Some("idle") if status["queue"].as_array().is_none_or(Vec::is_empty) => {
                 Ok(status["last_seq"].as_u64().filter(|last| *last > after))
             }

@@ -1,8 +1,9 @@
-//! How long an environment takes to be built when everything that can be known is known: the login shell's variables, three providers, a
-//! script that says what it depends on. Eighty variables.
+//! Duration of a build of an environment with 80 variables when all inputs are known. The inputs are the login shell's
+//! variables, three providers, and a script that declares its dependencies.
 //!
-//! Beside it: what people do to have their environment in a program, which is to start a login shell (with little to read, and with as much
-//! as version managers and completions give it to read) or direnv. Each is started with an empty environment, as a service would.
+//! The comparison is the usual way to get an environment in a program: to start a login shell or direnv. One login
+//! shell reads little, and another reads as much as version managers and completions add. Each starts with an empty
+//! environment, as a service would.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,14 +23,14 @@ use crate::client::Client;
 use crate::daemon::{Daemon, Pipeline};
 use crate::table::{Table, median, millis};
 
-/// Launches, after those that fill what is kept.
+/// Number of measured launches, and of launches before them that fill the caches.
 const LAUNCHES: usize = 100;
 const FIRST: usize = 5;
-/// How many are built by themselves.
+/// Number of builds outside of a launch.
 const BUILDS: usize = 500;
-/// How often each of the others is started.
+/// Number of runs of each comparison.
 const RUNS: usize = 15;
-/// The variables of the environment, with what agentd and the login shell have of themselves.
+/// Number of variables in the environment, including those that agentd and the login shell add.
 const VARIABLES: usize = 80;
 const GOAL: Duration = Duration::from_micros(500);
 
@@ -92,7 +93,7 @@ fn builds(daemon: &Daemon, client: &mut Client) -> Result<Duration> {
     Ok(median(took))
 }
 
-/// What one launch took.
+/// Durations of one launch.
 struct Launch {
     built: Duration,
     main: Duration,
@@ -180,8 +181,8 @@ fn profile(variables: usize) -> String {
     text
 }
 
-/// A home like that of somebody with nvm, pyenv and completions: 4,000 lines of functions to read, as many programs to start, and
-/// their variables. What they do is the same in kind; the originals are not ours to ship.
+/// Creates a home like that of a user with nvm, pyenv and completions: 4,000 lines of functions, 30 programs to start,
+/// and their variables. It imitates the originals, which this repository does not contain.
 fn heavy_home(home: &Path) -> Result<()> {
     fs::create_dir_all(home.join("bin"))?;
     let tool = home.join("bin/version-manager");
@@ -191,8 +192,10 @@ fn heavy_home(home: &Path) -> Result<()> {
     for n in 0..400 {
         let _ = writeln!(
             text,
-            "_completion_{n}() {{\n  local current=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  case \"$current\" in\n    -*)\n      \
-             COMPREPLY=($(compgen -W \"--help --version --option-{n}\" -- \"$current\"))\n      ;;\n    *)\n      COMPREPLY=()\n      \
+            "_completion_{n}() {{\n  local current=\"${{COMP_WORDS[COMP_CWORD]}}\"\n  case \"$current\" in\n    \
+             -*)\n      \
+             COMPREPLY=($(compgen -W \"--help --version --option-{n}\" -- \"$current\"))\n      ;;\n    \
+             *)\n      COMPREPLY=()\n      \
              ;;\n  esac\n}}\ncomplete -F _completion_{n} tool-{n} 2> /dev/null"
         );
     }

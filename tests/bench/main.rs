@@ -1,10 +1,11 @@
-//! How agentd does, beside a bare loop that does the same: `cargo bench -p agentd [-- adopt spawn memory output tail environment plugins]`.
+//! Measures agentd beside bare loops that do the same work:
+//! `cargo bench -p agentd [-- adopt spawn memory output tail environment plugins]`.
 //!
-//! A machine is busy or quiet, quick or slow, so no figure here means much by itself: each stands beside what a few lines that
-//! do the same thing and nothing else take in the same run. README.md says how to read the tables.
+//! The speed of a machine varies, so a single figure means little. Each figure is beside the figure of a few lines of
+//! code that do the same work in the same run. README.md explains how to read the tables.
 //!
-//! This program is also its own agent and its own bare loops ([`role`]): it starts itself, so that both sides of a comparison run
-//! the same code on the other end of their pipes.
+//! This program is also its own agent and its own bare loops ([`role`]). It starts itself, so that both sides of a
+//! comparison run the same code on the other end of their pipes.
 #![allow(clippy::print_stdout, reason = "a table on stdout is what this program is for")]
 
 mod adopt;
@@ -23,7 +24,7 @@ mod spawn;
 mod table;
 mod tail;
 
-// What the sources of the built-in providers name as the SDK is the SDK, here at the root; see `native`.
+// The sources of the built-in providers use the SDK by this crate name; see `native`.
 extern crate self as agentd_plugin_sdk;
 
 use std::path::Path;
@@ -78,11 +79,11 @@ fn main() -> ExitCode {
     }
 }
 
-/// What this program is when it started itself.
+/// Runs this program's role if it was started by itself.
 fn role(args: &[String]) -> Option<Result<()>> {
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     match args[..] {
-        // The directory is there for `process::kill_all_of` to find.
+        // `process::kill_all_of` finds the agent by the directory in its arguments.
         ["agent", _] => Some(agent::serve()),
         ["provide", name] => Some(native::serve(name)),
         ["bare-adopt", directory] => Some(bare::adopt(Path::new(directory))),
@@ -110,8 +111,8 @@ fn run(names: &[String]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("not measured: {}", failed.join(", ")) }
 }
 
-/// Builds the programs once more as they are released: cargo built them for this bench with the features that the tests'
-/// dependencies ask for. Run without cargo, this program takes what lies beside it.
+/// Builds the programs again with the features of a release, because cargo built them for this bench with those of the
+/// tests' dependencies. Without cargo, the bench uses the programs in its own directory.
 fn build() -> Result<()> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     let status = Command::new(cargo)

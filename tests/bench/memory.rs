@@ -1,7 +1,7 @@
-//! What the daemon and the keepers weigh, as PSS.
+//! Memory of the daemon and the keepers, as PSS.
 //!
-//! Beside a keeper stands the least that could do its work: a process that starts an agent with three pipes and copies what
-//! it says to a file.
+//! The comparison for a keeper is the smallest program for its work: a process that starts an agent with three pipes.
+//! It copies the agent's output to a file.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -19,7 +19,7 @@ const MANY: usize = 1000;
 const GOAL_IDLE: u64 = 12 << 10;
 const GOAL_MANY: u64 = 30 << 10;
 const GOAL_SESSION: u64 = 300;
-/// A process counts as settled when it has weighed the same, to this fraction of it, so often in a row.
+/// A process is settled when its memory changes by at most 1/200 for five measurements in a row.
 const SETTLED: (u64, u32) = (200, 5);
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -60,7 +60,7 @@ pub(crate) fn beside(table: &mut Table, figure: &str, ours: u64, bare: u64) {
     table.pair(figure, kib(ours), kib(bare), kib_of(ours) / kib_of(bare).max(1.0));
 }
 
-/// The weight of a process that has done what it had to do.
+/// Returns the memory of a process after it has settled.
 pub(crate) fn settled(pid: u32) -> Result<u64> {
     let (mut last, mut same) = (0, 0);
     wait("the daemon's memory to settle", PAUSE, || {

@@ -1,8 +1,8 @@
-//! The three built-in providers as native code: their own sources, compiled into this program, with the SDK's host for tests in
-//! place of agentd. It answers from memory, as agentd does where everything is known already.
+//! The three built-in providers as native code: their own sources, compiled into this program. The SDK's host for tests
+//! replaces agentd. It answers from memory, as agentd does if all inputs are known.
 //!
-//! The sources name the SDK, and find it at this program's root, where its parts are named once more; only what would export a
-//! component is another thing there: a function, `provide`.
+//! The sources use the SDK by its crate name. They find its parts at this program's root, which exports them again.
+//! Only the macro that exports a component is different there: it makes the function `provide`.
 
 #![allow(clippy::duplicate_mod, reason = "the tests of one of the sources read a file of another")]
 
@@ -62,7 +62,7 @@ fn request(environment: &[(String, Vec<u8>)]) -> Request {
     }
 }
 
-/// How long a call takes in this process, and how many changes it gives.
+/// Returns the duration of a call in this process, and the number of changes in its answer.
 pub(crate) fn call(name: &str, environment: &[(String, Vec<u8>)], calls: usize) -> Result<(Duration, usize)> {
     let (provide, request) = (provider(name)?, request(environment));
     host(environment).run(|| {
@@ -76,7 +76,7 @@ pub(crate) fn call(name: &str, environment: &[(String, Vec<u8>)], calls: usize) 
     })
 }
 
-/// What a child that is a provider reads and writes: variables as pairs of texts.
+/// Encodes the input and output of a child process that is a provider: variables as pairs of texts.
 pub(crate) fn encode(environment: &[(String, Vec<u8>)]) -> Vec<u8> {
     let pairs: Vec<_> = environment.iter().map(|(name, value)| (name, String::from_utf8_lossy(value))).collect();
     json!({ "environment": pairs }).to_string().into_bytes()

@@ -1,7 +1,9 @@
-//! An agent that prints as fast as it can: what reaches the journal, and how much the agent is held up.
+//! An agent that prints as fast as it can. Measures the time until the output is in the journal, and the delay of the
+//! agent.
 //!
-//! Beside it: the same agent, with its stdout in a program that copies it to a file. Three readers of the journal are measured: none
-//! (the daemon is killed as soon as the agent prints), the daemon, and the daemon with a client that follows the events.
+//! The comparison is the same agent, with its stdout in a program that copies it to a file. The journal has no reader,
+//! the daemon as its reader, or the daemon and a client that follows the events. For the first case, the daemon is
+//! killed as soon as the agent prints.
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
@@ -18,7 +20,7 @@ use crate::client::Client;
 use crate::daemon::{Daemon, Pipeline, prompt, wait, wait_idle};
 use crate::table::{Table, median};
 
-/// What the agent prints.
+/// Output of the agent.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     what: &'static str,
@@ -41,12 +43,12 @@ enum Follower {
     Client,
 }
 
-/// What one run took.
+/// Durations of one run.
 #[derive(Debug, Clone, Copy)]
 struct Run {
-    /// Until everything was where it belongs.
+    /// Time until the last reader had all output.
     whole: Duration,
-    /// Until the agent had got rid of everything, by its own clock.
+    /// Time until the agent had written all output, by its own clock.
     child: Duration,
 }
 
@@ -186,7 +188,7 @@ fn follow(client: &mut Client, path: &str) -> Result<u64> {
         lines += u64::try_from(memchr::memchr_iter(b'\n', piece).count()).unwrap_or_default();
         end.extend_from_slice(&piece[piece.len().saturating_sub(END)..]);
         end.drain(..end.len().saturating_sub(END));
-        // Nothing comes after it, so it stands at an end.
+        // No record follows the last record, so it is at the end of a piece.
         let last = end.strip_suffix(b"\n").and_then(|end| end.rsplit(|&byte| byte == b'\n').next());
         let ended = last.is_some_and(|line| line.windows(ENDED.len()).any(|window| window == ENDED));
         if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

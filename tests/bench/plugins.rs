@@ -1,9 +1,10 @@
-//! What a call of a plugin takes in its box, compiled and interpreted: the three built-in providers, with an environment of eighty
-//! variables and a host that answers from memory, each call in an instance of its own.
+//! Duration of a call of a plugin in its sandbox, compiled and interpreted. The calls go to the three built-in
+//! providers, with an environment of eighty variables and a host that answers from memory. Each call has its own
+//! instance.
 //!
-//! Beside it: the same sources as native code in this program ([`native`]), and as a child process that is started for each call
-//! and given the request on its stdin, which is what a provider without a sandbox would be. And what the daemon weighs with three
-//! plugins and with thirty.
+//! The comparisons are the same sources as native code in this program ([`native`]), and as a child process. The child
+//! is started for each call with the request on its stdin, and shows the cost of a provider without a sandbox. Also
+//! measures the memory of the daemon with three plugins and with thirty.
 
 use std::io::Write as _;
 use std::process::Stdio;
@@ -26,9 +27,9 @@ use crate::{bare, table};
 const VARIABLES: usize = 80;
 /// Calls of a kind, each timed by itself.
 const CALLS: usize = 501;
-/// How often a child is started.
+/// Number of starts of a child process.
 const CHILDREN: usize = 101;
-/// Plugins of a daemon that has few, and of one that has many.
+/// Numbers of plugins of a daemon with few plugins and of a daemon with many.
 const FEW: usize = 3;
 const MANY: usize = 30;
 
@@ -62,7 +63,7 @@ fn pair(table: &mut Table, figure: String, ours: Duration, against: Duration) {
     table.pair(figure, table::rate(ours), table::rate(against), ratio(ours, against));
 }
 
-/// What somebody's login shell gives, in number and in length.
+/// Returns an environment with a typical number and typical lengths of a login shell's variables.
 fn environment() -> Vec<(String, Vec<u8>)> {
     let own = ["PATH", "HOME", "LANG", "EDITOR", "TERM", "SHLVL", "GITHUB_TOKEN", "JAVA_HOME"];
     let own = own.iter().map(|&name| (name.to_owned(), b"/usr/local/bin:/usr/bin:/bin".to_vec()));
@@ -97,7 +98,8 @@ impl Services for Known {
     }
 }
 
-/// How long a call takes: all of it, and where the instance was made before; that gives as many changes as native code.
+/// Returns the duration of a whole call, and of a call with an instance that was made before. Fails if the answer has
+/// another number of changes than the answer of native code.
 async fn boxed(
     host: &Host,
     name: &str,
@@ -142,7 +144,7 @@ async fn timed(plugin: &Plugin, call: &impl Fn() -> Call, prepared: bool) -> Res
     Ok(median(times))
 }
 
-/// How long a child takes from its start until its answer was read and it has ended.
+/// Returns the time from a child's start until its answer was read and it has ended.
 fn child(name: &str, environment: &[(String, Vec<u8>)]) -> Result<Duration> {
     let request = native::encode(environment);
     let mut times = Vec::new();
@@ -163,7 +165,7 @@ fn child(name: &str, environment: &[(String, Vec<u8>)]) -> Result<Duration> {
     Ok(median(times))
 }
 
-/// PSS and RSS of a daemon with so many plugins that has built an environment with all of them, in KiB.
+/// Returns PSS and RSS, in KiB, of a daemon with this number of plugins after all of them took part in a build.
 fn weight(plugins: usize) -> Result<(u64, u64)> {
     let daemon = Daemon::start(Pipeline::Plugins(plugins))?;
     let mut client = daemon.client()?;

@@ -31,7 +31,7 @@ pub(crate) fn pss_of(pids: &[u32]) -> Result<u64> {
     pids.iter().map(|&pid| pss(pid)).sum()
 }
 
-/// Kills the processes whose arguments or working directory name `directory`, until there are none.
+/// Kills all processes whose arguments or working directory name `directory`, and repeats until no such process exists.
 pub(crate) fn kill_all_of(directory: &Path) {
     loop {
         let found = of(directory);
@@ -39,7 +39,7 @@ pub(crate) fn kill_all_of(directory: &Path) {
             return;
         }
         for pid in found {
-            // It may have ended by itself.
+            // The process may already have ended.
             let _ = kill(pid, Signal::SIGKILL);
         }
         std::thread::yield_now();
@@ -51,7 +51,7 @@ fn of(directory: &Path) -> Vec<Pid> {
     let own = Pid::this();
     let belongs = |pid: Pid| {
         let process = Path::new("/proc").join(pid.to_string());
-        // Empty for one that has ended and was not waited for.
+        // The file is empty for a process that has ended and was not waited for.
         fs::read(process.join("cmdline")).is_ok_and(|args| args.windows(needle.len()).any(|window| window == needle))
             || fs::read_link(process.join("cwd")).is_ok_and(|cwd| cwd.starts_with(directory))
     };

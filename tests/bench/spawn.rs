@@ -1,6 +1,7 @@
-//! Sessions are started, many at once, until each can take a prompt: the time that one takes of the whole.
+//! Many sessions are started at once. Measures the total time until each can take a prompt, divided by their number.
 //!
-//! Beside it: the same agents started by `posix_spawn` with three pipes, and their conversations opened, from as many threads.
+//! The comparison is the same number of threads that start the same agents by `posix_spawn` with three pipes and open
+//! their conversations.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +11,7 @@ use crate::bare;
 use crate::daemon::{Daemon, Pipeline, THREADS};
 use crate::table::{Table, median};
 
-/// How many, and how often that is repeated.
+/// Numbers of sessions, each with its number of repetitions.
 const ROUNDS: [(usize, usize); 2] = [(100, 5), (1000, 1)];
 
 pub(crate) fn measure() -> Result<Table> {

@@ -14,7 +14,7 @@ struct Row {
     met: Option<bool>,
 }
 
-/// What a part found.
+/// Result of a part.
 #[derive(Debug)]
 pub(crate) struct Table {
     title: String,
@@ -56,7 +56,7 @@ impl Table {
     }
 }
 
-/// How often the second goes into the first.
+/// Divides the first duration by the second.
 pub(crate) fn ratio(ours: Duration, against: Duration) -> f64 {
     ours.as_secs_f64() / against.as_secs_f64().max(f64::MIN_POSITIVE)
 }
@@ -66,7 +66,7 @@ pub(crate) fn millis(time: Duration) -> String {
     if millis < 10.0 { format!("{millis:.2} ms") } else { format!("{millis:.0} ms") }
 }
 
-/// How long a call takes, and how many that is in a second.
+/// Formats the duration of a call, and the number of calls in a second.
 pub(crate) fn rate(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     let calls = (1e6 / micros.max(f64::MIN_POSITIVE)).round();
