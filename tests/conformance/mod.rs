@@ -1,7 +1,8 @@
-//! What start-up files do, in each shell that is installed: every row of the table is given to each of them as its user would write it,
-//! and what counts is the environment of the agent that is started then, byte for byte.
+//! Effects of start-up files in each installed shell. Every row of the table is given to each shell in the form that
+//! its user would write. The result is the environment of the agent that starts then, compared byte by byte.
 //!
-//! The rows are data ([`rows`]); this is the one runner of them. A shell that is not installed is skipped, and CI allows none of that.
+//! The rows are data ([`rows`]), and this module runs them. A shell that is not installed is skipped. In CI a skipped
+//! shell is a failure.
 
 #[cfg(target_os = "linux")]
 mod corpus;
@@ -111,8 +112,8 @@ pub(super) async fn refusal(session: &Session) -> (String, String) {
     (condition.reason.clone(), condition.message.clone())
 }
 
-/// Gives every row to the shell: those that must give an environment to one daemon, one after the other, and each that must not to a
-/// daemon of its own.
+/// Gives every row to the shell. One daemon runs all rows that must give an environment, one after the other. Each row
+/// that must fail has its own daemon.
 async fn conforms(shell: Shell) {
     let Some(program) = shell.program() else { return };
     let mut daemon = daemon(&program);
@@ -123,7 +124,7 @@ async fn conforms(shell: Shell) {
         match expect {
             Expect::Variables(expected) => {
                 shell.write(&daemon.home(), text);
-                // A row that gives less must not be helped by the one before it.
+                // The snapshot of the previous row must not replace a row's own incomplete snapshot.
                 daemon.client.post("/v1/snapshots/invalidate", &serde_json::json!({})).await;
                 let session = daemon.create(&daemon.scripted(&[])).await;
                 let environment = of_agent(&session).await;

@@ -15,11 +15,11 @@ pub(super) struct Row {
     but: &'static [(&'static str, Expect)],
 }
 
-/// What must come of it.
+/// Expected result of a row.
 #[derive(Clone, Copy)]
 pub(super) enum Expect {
     Variables(&'static [(&'static str, Value)]),
-    /// The condition's reason, and words of its message.
+    /// Reason of the condition, and words of its message.
     Fails(&'static str, &'static str),
 }
 
@@ -60,10 +60,12 @@ pub(super) const ROWS: &[Row] = &[
             "set -gx LINES_ 'one\ntwo\n\nfour=4\n'; set -gx EQUALS a=b=c=; set -gx BLANKS '  both  '; set -gx EMPTY ''",
         ),
         csh: Some(
-            "setenv LINES_ 'one\\\ntwo\\\n\\\nfour=4\\\n'\nsetenv EQUALS 'a=b=c='\nsetenv BLANKS '  both  '\nsetenv EMPTY ''",
+            "setenv LINES_ 'one\\\ntwo\\\n\\\nfour=4\\\n'\nsetenv EQUALS 'a=b=c='\n\
+             setenv BLANKS '  both  '\nsetenv EMPTY ''",
         ),
         nu: Some(
-            "$env.LINES_ = \"one\\ntwo\\n\\nfour=4\\n\"\n$env.EQUALS = 'a=b=c='\n$env.BLANKS = '  both  '\n$env.EMPTY = ''",
+            "$env.LINES_ = \"one\\ntwo\\n\\nfour=4\\n\"\n$env.EQUALS = 'a=b=c='\n\
+             $env.BLANKS = '  both  '\n$env.EMPTY = ''",
         ),
         expect: Variables(&[
             ("LINES_", Is(b"one\ntwo\n\nfour=4\n")),
@@ -87,12 +89,12 @@ pub(super) const ROWS: &[Row] = &[
         sh: Some("export BYTES=\"$(printf 'a\\377\\376b')\""),
         fish: Some("set -gx BYTES a\\Xff\\Xfeb"),
         csh: Some("setenv BYTES \"`printf 'a\\377\\376b'`\""),
-        // Its strings are UTF-8, and nothing else is exported.
+        // Strings of nushell are UTF-8, and it exports only strings.
         nu: None,
         expect: Variables(&[("BYTES", Is(b"a\xff\xfeb"))]),
         but: &[],
     },
-    // The kernel gives a program at most 131,072 bytes in one variable, name and NUL among them: so this is as large as they come.
+    // The kernel limits one variable to 131,072 bytes with its name and NUL, so this value has almost the largest size.
     Row {
         name: "a value near the kernel's limit",
         sh: Some("export LARGE=\"$(head -c 131000 /dev/zero | tr '\\0' y)\""),
@@ -124,10 +126,12 @@ pub(super) const ROWS: &[Row] = &[
     Row {
         name: "it prints, much, and what looks like an environment and its end",
         sh: Some(
-            "export ROW=read; printf 'FAKE=1\\0ROW=fake\\0'; printf 'FAKE=1\\0' >&2; head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2",
+            "export ROW=read; printf 'FAKE=1\\0ROW=fake\\0'; printf 'FAKE=1\\0' >&2; \
+             head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2",
         ),
         fish: Some(
-            "set -gx ROW read; printf 'FAKE=1\\0ROW=fake\\0'; printf 'FAKE=1\\0' >&2; head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2",
+            "set -gx ROW read; printf 'FAKE=1\\0ROW=fake\\0'; printf 'FAKE=1\\0' >&2; \
+             head -c 300000 /dev/zero; head -c 300000 /dev/zero >&2",
         ),
         csh: Some("setenv ROW read\nprintf 'FAKE=1\\0ROW=fake\\0'\nhead -c 300000 /dev/zero"),
         nu: Some("$env.ROW = 'read'\n^printf 'FAKE=1\\0ROW=fake\\0'\n^head -c 300000 /dev/zero"),
@@ -269,7 +273,7 @@ pub(super) const ROWS: &[Row] = &[
         fish: Some("set -gx ROW read\nif ("),
         csh: Some("setenv ROW read\nif ( then ("),
         nu: Some("$env.ROW = 'read'\nif ("),
-        // What stands before it counts, where the shell reads line by line.
+        // A shell that reads line by line runs the lines before the mistake.
         expect: READ,
         but: &[("fish", NOT_READ), ("nu", NOT_READ), ("csh", READ)],
     },

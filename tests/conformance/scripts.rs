@@ -20,7 +20,7 @@ async fn daemon() -> Daemon {
     daemon
 }
 
-/// What an agent has after its session's script.
+/// Returns the environment of an agent after its session's script.
 async fn after(daemon: &Daemon, script: &str) -> Environment {
     let mut spec = daemon.scripted(&[]);
     spec.env_setup = Some(script.to_owned());
@@ -214,7 +214,7 @@ async fn lmods_module_load_in_a_script_gives_the_agent_the_modules_path_though_t
     let (reason, message) = failure(&daemon, &format!("{source}set -e\nmodule load no-such-module\n")).await;
     assert!(reason == "ScriptFailed" && message.contains("no-such-module"), "{reason}: {message}");
 
-    // What Debian has in /etc/profile.d exports both of lmod's functions, and a BASH_ENV.
+    // Debian's file in /etc/profile.d exports both functions of Lmod, and a BASH_ENV.
     let profile = format!(". {}\n", quoted(init.with_file_name("profile")));
     let mut daemon = Daemon::prepare();
     let modules = run_with_modules(&mut daemon, "mytool.lua", module).await;

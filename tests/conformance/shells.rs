@@ -1,4 +1,4 @@
-//! What the table's rows do not say of login shells: which of bash's files count, functions, and who is left in the background.
+//! Tests of login shells beyond the table's rows: the choice between bash's files, functions, and background processes.
 
 use agentd_api::Body;
 use agentd_api::event::EnvironmentBuilt;
@@ -140,7 +140,7 @@ async fn who_is_in_the_background_is_killed_or_left_as_the_policy_says_and_it_is
         let environment = of_agent(&session).await;
         assert!(environment.contains_key("FROM_SCRIPT"));
         let alive = || process::running(daemon.root(), "sleep", Some("8642")).len();
-        // One that was just forked is not called sleep yet.
+        // A process that was just forked does not have the name `sleep` yet.
         until("those who may stay are there", || alive() >= left as usize).await;
         assert_eq!(alive(), left as usize, "{policy}");
         let built = built(&session);

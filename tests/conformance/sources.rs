@@ -1,4 +1,5 @@
-//! What a login has besides the shell, compared with a real login: `su -` and agentd, each in a world with these files in `/etc`.
+//! Variables of a login that do not come from the shell, compared with a real login. `su -` and agentd each run in a
+//! world with these files in `/etc`.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -64,7 +65,8 @@ BOTH DEFAULT=conf
 
 const LOCALE: &str = "LANG=\"de_DE.UTF-8\"\nLC_TIME=C\n";
 
-/// Writes these files below the daemon's directory; the command makes a world that has them in `/etc` and runs there what follows it.
+/// Writes these files below the daemon's directory. The returned command makes a world with the files in `/etc`, and
+/// runs its further arguments there.
 fn world(daemon: &Daemon, files: &[(&str, &str)]) -> Vec<String> {
     let folder = daemon.root().join("of-the-machine");
     std::fs::create_dir_all(&folder).unwrap();
@@ -117,7 +119,7 @@ async fn an_agent_has_what_files_of_the_machine_give_to_every_login_as_su_gives_
         ],
     );
     let mut su = Command::new(&world[0]);
-    // As a login shell without arguments env(1) prints what it was given, a line each, and reads no start-up file.
+    // As a login shell without arguments, env(1) prints its environment in lines, and reads no start-up file.
     su.args(&world[1..]).args(["su", "--shell", "/usr/bin/env", "-", "root"]);
     let output = su.env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin").output().unwrap();
     let lines: Vec<u8> = output.stdout.iter().map(|byte| if *byte == b'\n' { 0 } else { *byte }).collect();

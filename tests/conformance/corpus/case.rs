@@ -9,14 +9,14 @@ use std::process::Command;
 
 use serde::Deserialize;
 
-/// One home, what is typed there, and where agent and terminal may differ.
+/// A home, the keys that are typed there, and the allowed differences between agent and terminal.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Case {
     /// The file's path below the folder of cases, without its ending.
     #[serde(skip)]
     pub(super) name: String,
-    /// What its user does, in a sentence.
+    /// Description of the user's actions, in a sentence.
     about: String,
     /// Programs besides the shell.
     #[serde(default)]
@@ -27,16 +27,17 @@ pub(super) struct Case {
     /// The files of the session's directory; where there are any, the person changes to it before looking.
     #[serde(default)]
     directory: BTreeMap<String, File>,
-    /// Commands for sh(1), run in the session's directory with HOME set, before anyone logs in.
+    /// Commands for sh(1) that run before the first login, in the session's directory and with HOME set.
     #[serde(default)]
     prepare: String,
-    /// What the person types before the command that shows the environment: answers to questions of start-up files, with `\r` for Enter.
+    /// Keys that are typed before the command that shows the environment. They answer questions of start-up files, with
+    /// `\r` for Enter.
     #[serde(default)]
     pub(super) types: Vec<String>,
     /// Lines for `[environment]` of agentd's configuration.
     #[serde(default)]
     pub(super) environment: String,
-    /// What a terminal has, so that a case is known to show what it is about: a value, or `false` for a name that is not there.
+    /// Required variables at the terminal, so that the case shows its subject: a value, or `false` for an absent name.
     #[serde(default)]
     pub(super) terminal: BTreeMap<String, Value>,
     /// Names that may differ, and the policy that makes the difference.
@@ -47,7 +48,7 @@ pub(super) struct Case {
     pub(super) attributes: bool,
 }
 
-/// What a case says of a variable at a terminal.
+/// Expected state of a variable at a terminal.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(untagged)]
 pub(super) enum Value {

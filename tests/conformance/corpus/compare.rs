@@ -1,4 +1,4 @@
-//! What may differ between a terminal and an agent, and what may not.
+//! Comparison of a terminal with an agent: allowed differences and mistakes.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -6,8 +6,8 @@ use std::path::Path;
 use super::case::{Case, Value};
 use crate::conformance::Environment;
 
-/// Names that are not compared, with the reason: they tell of one shell, one window or one prompt, and no program of the user reads
-/// them as a setting. A `*` stands for any end. README.md has them too.
+/// Names that are not compared, with the reason. Their values describe one shell, one window or one prompt, and no
+/// program of the user reads them as a setting. A `*` means any end. README.md has the names too.
 pub(super) const NOT_COMPARED: [(&[&str], &str); 5] = [
     (
         &["_", "COLUMNS", "LINES", "OLDPWD", "PWD", "SHLVL", "TERM"],
@@ -36,14 +36,14 @@ fn is_compared(name: &str) -> bool {
     })
 }
 
-/// What agentd tells its agents begins so.
+/// Prefix of the variables that agentd sets for its agents.
 const OF_AGENTD: &str = "AGENTD_";
 
-/// What one side has.
+/// Environment and attributes of a terminal or an agent.
 #[derive(Debug, Default)]
 pub(super) struct Side {
     pub(super) variables: Environment,
-    /// By name, as the kernel shows them: the mask of files, the nice value, and each limit.
+    /// Umask, nice value and limits with their names, in the kernel's format.
     pub(super) attributes: Vec<(String, String)>,
 }
 
@@ -66,8 +66,8 @@ impl Side {
     }
 }
 
-/// Every difference that no policy explains, and what the case says that is not so. `dropped` has the names that agentd left out with a
-/// reason.
+/// Returns every difference that no policy explains, and each wrong statement of the case. `dropped` has the names that
+/// agentd left out with a reason.
 pub(super) fn differences(case: &Case, terminal: &Side, agent: &Side, dropped: &[String]) -> Vec<String> {
     let (theirs, ours) = (&terminal.variables, &agent.variables);
     let mut problems = Vec::new();

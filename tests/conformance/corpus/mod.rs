@@ -1,9 +1,11 @@
-//! The corpus: homes as people have them, one file each (`../cases`), and what a terminal gives there beside what an agent gets.
+//! The corpus: homes as people have them, one file each (`../cases`). It compares the environment at a terminal there
+//! with the environment of an agent.
 //!
-//! Nothing that a terminal gives is written down. For each case the test logs in at a real terminal, types the command that a person
-//! would type to see the environment, and then launches an agent in an equal home. Each name must have an equal value on both sides,
-//! or agentd must say why it left the name out, or the case must say which policy makes the difference. `../README.md` describes the
-//! files, so that other programs can be held against them.
+//! The cases do not contain the terminal's values. For each case the test logs in at a real terminal and types the
+//! command that a person would type to see the environment. Then it launches an agent in an equal home. Each name must
+//! have an equal value on both sides. Otherwise agentd must report why it left the name out, or the case must name the
+//! policy that makes the difference. `../README.md` describes the files, so that other programs can be tested with
+//! them.
 
 mod case;
 mod compare;
@@ -28,7 +30,7 @@ const ONLY: &str = "AGENTD_TEST_CORPUS";
 /// Fewer cases than this are no corpus: a file that is not found would otherwise go unseen.
 const LEAST: usize = 150;
 
-/// What a login at a terminal without a user manager of systemd has.
+/// Sources of variables for a login at a terminal without a user manager of systemd.
 const SOURCES: &str = r#"["login-defs", "etc-environment", "locale"]"#;
 
 fn directory() -> PathBuf {
@@ -64,7 +66,7 @@ async fn holds(shell: Shell) {
     assert!(failed.is_empty(), "{} differences:\n{}", failed.len(), failed.join("\n"));
 }
 
-/// Runs one case, and returns what is wrong.
+/// Runs one case, and returns its mistakes.
 async fn run(case: &Case, shell: Shell, program: &Path) -> Vec<String> {
     let mut daemon = super::daemon(program);
     let environment = format!("[environment]\nsources = {SOURCES}\n{}\n", case.environment);
@@ -74,7 +76,7 @@ async fn run(case: &Case, shell: Shell, program: &Path) -> Vec<String> {
         Ok(terminal) => terminal,
         Err(error) => return vec![format!("the terminal gave nothing: {error}")],
     };
-    // What the terminal's shell left there, processes and files, is not for the agent's to find.
+    // The agent must not find processes and files of the terminal's shell.
     process::kill_all_of(daemon.root());
     case.prepare(&daemon.home(), &daemon.work());
     daemon.run().await;

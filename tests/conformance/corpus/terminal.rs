@@ -1,6 +1,6 @@
-//! The terminal's side: an interactive login at a terminal of its own, at which the command is typed when the shell waits for one.
+//! The terminal's side: an interactive login at its own terminal. The command is typed when the shell waits for input.
 //!
-//! Nothing of agentd is used here, on purpose.
+//! The capture uses no code of agentd, so that it is independent.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -18,15 +18,15 @@ use crate::harness::Daemon;
 
 /// A shell that has printed nothing for so long and has no child waits for its user.
 const QUIET: Duration = Duration::from_millis(150);
-/// One that has a child does so after this.
+/// Time without output after which a shell with a child process counts as waiting for input.
 const SILENT: Duration = Duration::from_secs(2);
-/// What was typed and had no effect is typed again: something that asked a question has read it.
+/// Time after which input without an effect is typed again, because a program that asked a question has read it.
 const AGAIN: Duration = Duration::from_secs(3);
 const LIMIT: Duration = Duration::from_mins(1);
-/// The files of `/proc/PID` that are looked at.
+/// Files of `/proc/PID` that are copied.
 const FILES: [&str; 4] = ["environ", "status", "limits", "stat"];
 
-/// Logs in, types what the case says and the command that shows the environment, and returns what came.
+/// Logs in, types the keys of the case and the command that shows the environment, and returns the terminal's side.
 pub(super) async fn capture(case: &Case, shell: Shell, program: &Path, daemon: &Daemon) -> Result<Side, String> {
     let (begun, done) = (daemon.root().join("b"), daemon.root().join("d"));
     fs::create_dir(&begun).expect("the daemon's directory is new");
@@ -40,7 +40,8 @@ pub(super) async fn capture(case: &Case, shell: Shell, program: &Path, daemon: &
         terminal.waits(at).await?;
         terminal.press(&format!("cd '{}'\r", daemon.work().display()));
     }
-    // What stands in /proc/self is the environment of the command that looks there. The last file is moved away when all are there.
+    // `/proc/self` is the process of the command that reads it. The command moves the last file after all files are
+    // complete.
     let files: Vec<String> = FILES.iter().map(|file| format!("/proc/self/{file}")).collect();
     let (files, begins) = (files.join(" "), begun.display());
     let line = format!(" /bin/cp {files} '{begins}'; /bin/mv '{begins}/stat' '{}'\r", done.display());
@@ -83,7 +84,8 @@ struct Seen {
 }
 
 impl Terminal {
-    /// As login(1) does it: what the machine says to every login, the user's own few variables, and a name that begins with `-`.
+    /// Logs in as login(1) does, with the variables of every login, the user's own variables, and a program name that
+    /// begins with `-`.
     fn log_in(shell: Shell, program: &Path, home: &Path) -> Self {
         let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
         let pty = openpty(&size, None).expect("the machine has terminals");
@@ -101,7 +103,7 @@ impl Terminal {
         Self { child, keyboard, seen }
     }
 
-    /// Waits until the shell seems to wait for what is typed.
+    /// Waits until the shell seems to wait for input.
     async fn waits(&mut self, at: Instant) -> Result<(), String> {
         loop {
             let (quiet, any) = {
@@ -148,7 +150,7 @@ impl Drop for Terminal {
     }
 }
 
-/// Reads what is shown, and answers what programs ask a terminal: its kind and where its cursor is.
+/// Reads the terminal's output, and answers questions of programs about the terminal: its kind and cursor position.
 fn watch(terminal: &File, seen: Arc<Mutex<Seen>>) {
     const QUESTIONS: [(&[u8], &[u8]); 3] =
         [(b"\x1b[6n", b"\x1b[1;1R"), (b"\x1b[c", b"\x1b[?62;22c"), (b"\x1b[0c", b"\x1b[?62;22c")];
@@ -168,7 +170,8 @@ fn watch(terminal: &File, seen: Arc<Mutex<Seen>>) {
     });
 }
 
-/// What `pam_env(8)` and login(1) give: the files that Debian's and Fedora's logins read, and who the user is.
+/// Returns the variables of `pam_env(8)` and login(1): those of the files that logins of Debian and Fedora read, and
+/// those of the user.
 fn of_every_login(home: &Path, shell: &Path) -> Vec<(String, String)> {
     let uid = nix::unistd::geteuid();
     let name = nix::unistd::User::from_uid(uid).ok().flatten().map_or_else(|| uid.to_string(), |user| user.name);

@@ -37,7 +37,7 @@ const CACHED: [(&str, &str); 4] = [
     ("spaceship", "AGENTD_TEST_SPACESHIP"),
 ];
 
-/// Where each of these is; `None`, and the test says so, where one is not.
+/// Returns the path of each tool, or `None` if a tool is missing, which the test reports.
 pub(super) fn find(names: &[String]) -> Option<BTreeMap<String, PathBuf>> {
     names.iter().map(|name| Some((name.clone(), place(name)?))).collect()
 }
