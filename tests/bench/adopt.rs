@@ -91,7 +91,7 @@ fn recovery(daemon: &mut Daemon, ids: &[String]) -> Result<Recovery> {
     Ok(Recovery { bare, answers, adopted: begun.elapsed() })
 }
 
-/// Whether the journal has grown by a daemon's record of the takeover.
+/// Returns whether a daemon has recorded its takeover in the journal.
 fn is_recovered(before: u64, journal: &PathBuf) -> bool {
     let Ok(length) = fs::metadata(journal).map(|metadata| metadata.len()) else { return false };
     length > before
@@ -107,7 +107,7 @@ fn bare_adopt(daemon: &Daemon) -> Result<Duration> {
     Ok(took)
 }
 
-/// That they are adopted is worth nothing if they do not work.
+/// Prompts each session, because a takeover counts only if the session works afterwards.
 fn prompt_each(daemon: &Daemon, ids: &[String]) -> Result<()> {
     let mut client = daemon.client()?;
     for id in ids {

@@ -10,7 +10,7 @@ use std::thread;
 use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-/// This program, to be started as something else.
+/// Returns a command that starts this program for another role.
 pub(crate) fn myself() -> Result<Command> {
     Ok(Command::new(std::env::current_exe()?))
 }
@@ -39,7 +39,7 @@ pub(crate) fn adopt(directory: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The last bytes of a file, at most so many.
+/// Returns the last bytes of a file, at most this number.
 pub(crate) fn end_of(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();

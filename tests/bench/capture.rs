@@ -27,7 +27,7 @@ pub(crate) fn measure(table: &mut Table, daemon: &Daemon, client: &mut Client, w
     let profile = fs::read(home.join(".profile"))?;
     let (mut ours, mut bare) = (Vec::new(), Vec::new());
     for turn in 0..TURNS {
-        // A file that has changed has the shell run again.
+        // The daemon captures again only if the start-up file has changed.
         fs::write(home.join(".profile"), [&profile, format!("\n# {turn}\n").as_bytes()].concat())?;
         ours.push(capture(daemon, client)?);
         bare.push(typed(&home, &daemon.root().join("captured"))?);
@@ -39,7 +39,7 @@ pub(crate) fn measure(table: &mut Table, daemon: &Daemon, client: &mut Client, w
     Ok(())
 }
 
-/// The daemon's own word for how long the shell ran.
+/// Returns the daemon's own figure for the duration of the shell.
 fn capture(daemon: &Daemon, client: &mut Client) -> Result<Duration> {
     let id = daemon.session(client)?;
     let view: Value = client.get("/v1/snapshots")?;
@@ -48,7 +48,7 @@ fn capture(daemon: &Daemon, client: &mut Client) -> Result<Duration> {
     Ok(Duration::from_millis(took.context("the snapshot has no last_duration_ms")?))
 }
 
-/// From the start of an interactive login shell to the end of the command that was typed to it.
+/// Returns the time from the start of an interactive login shell to the end of the command that was typed there.
 fn typed(home: &Path, file: &Path) -> Result<Duration> {
     let size = Winsize { ws_row: 40, ws_col: 120, ws_xpixel: 0, ws_ypixel: 0 };
     let pty = openpty(&size, None)?;

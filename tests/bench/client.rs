@@ -14,10 +14,10 @@ use serde_json::Value;
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
-/// The longest that any one answer is waited for; what takes longer counts as not measurable.
+/// Time limit of an answer. A slower answer counts as not measurable.
 const LIMIT: Duration = Duration::from_mins(5);
 
-/// A client; it connects when it is first used.
+/// A client that connects at its first request.
 #[derive(Debug)]
 pub(crate) struct Client {
     socket: PathBuf,

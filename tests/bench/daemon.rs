@@ -1,4 +1,4 @@
-//! The daemon that is measured: the released programs, real sockets, a directory that is thrown away.
+//! The measured daemon: the released programs, real sockets, and a temporary directory.
 
 use std::fs::{self, File};
 use std::os::unix::net::UnixStream;
@@ -30,14 +30,14 @@ pub(crate) enum Pipeline {
     Default,
     /// No provider at all.
     Empty,
-    /// The default providers, of which the whitelist lets every `BENCH_*` through.
+    /// The default providers, with a whitelist that keeps all variables `BENCH_*`.
     Bench,
     /// This number of plugins: the default providers, and copies of the whitelist in further files as different
     /// components.
     Plugins(usize),
 }
 
-/// The configuration of the providers of a daemon with so many plugins.
+/// Returns the configuration of the providers for a daemon with this number of plugins.
 fn plugins(root: &Path, number: usize) -> Result<String> {
     use std::fmt::Write as _;
     let built_in: Vec<_> =
@@ -48,7 +48,7 @@ fn plugins(root: &Path, number: usize) -> Result<String> {
     }
     let whitelist = built_in.iter().find(|plugin| plugin.name == "whitelist").context("there is no whitelist")?;
     for n in built_in.len()..number {
-        // A custom section at the end: the name `n`, and two bytes that make it another component.
+        // A custom section named `n` at the end, with two bytes that make the file another component.
         let mut component = whitelist.bytes.to_vec();
         component.extend([0, 4, 1, b'n', u8::try_from(n)?, 0]);
         let file = root.join(format!("config/whitelist-{n}.wasm"));
@@ -64,7 +64,7 @@ fn plugins(root: &Path, number: usize) -> Result<String> {
     Ok(format!("{text}]\n{declared}"))
 }
 
-/// A daemon. Dropped, everything that belongs to its directory is killed.
+/// A daemon. On drop, all processes that belong to its directory are killed.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     directory: TempDir,
@@ -72,7 +72,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts one that has no sessions.
+    /// Starts a daemon without sessions.
     pub(crate) fn start(pipeline: Pipeline) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("agentd-bench-").tempdir()?;
         let root = directory.path();
@@ -190,7 +190,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Asks the daemon to end, and waits until it has; its sessions live on.
+    /// Asks the daemon to end, and waits for its end. Its sessions continue to run.
     pub(crate) fn terminate(&mut self) -> Result<()> {
         let mut child = self.child.take().context("the daemon does not run")?;
         kill(Pid::from_raw(i32::try_from(child.id())?), Signal::SIGTERM)?;
@@ -199,7 +199,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Starts so many sessions, from [`THREADS`] connections at once, and gives their ids when all are idle.
+    /// Starts this number of sessions from [`THREADS`] connections at once, and returns their IDs when all are idle.
     pub(crate) fn launch(&self, number: usize) -> Result<Vec<String>> {
         thread::scope(|scope| {
             let workers: Vec<_> = (0..THREADS)
@@ -219,7 +219,7 @@ impl Daemon {
         })
     }
 
-    /// Starts one session, waits until it is idle, and gives its id.
+    /// Starts one session, waits until it is idle, and returns its ID.
     pub(crate) fn session(&self, client: &mut Client) -> Result<String> {
         let command = [std::env::current_exe()?, "agent".into(), self.root().to_owned()];
         let spec = json!({ "directory": self.root().join("work"), "command": command });
@@ -236,7 +236,7 @@ impl Daemon {
         let before = prompt(&mut client, &id, "print 200 400")?;
         wait_idle(&mut client, &id, before)?;
         client.post(&format!("/v1/sessions/{id}/stop?wait=60"), &json!({}))?;
-        // In order, so that everything is written down.
+        // The daemon ends in order, so that it stores everything.
         self.terminate()?;
         let original = self.sessions().join(&id);
         let mut document: Value = serde_json::from_slice(&fs::read(original.join("session.json"))?)?;
@@ -269,7 +269,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Looks again and again until something is there.
+/// Repeats `look` until it returns a value.
 pub(crate) fn wait<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Result<Option<T>>) -> Result<T> {
     let begun = Instant::now();
     loop {
@@ -281,13 +281,13 @@ pub(crate) fn wait<T>(what: &str, pause: Duration, mut look: impl FnMut() -> Res
     }
 }
 
-/// Sends a prompt, and gives the seq before what follows from it.
+/// Sends a prompt, and returns the last `seq` before the prompt's records.
 pub(crate) fn prompt(client: &mut Client, id: &str, text: &str) -> Result<u64> {
     let accepted = client.post(&format!("/v1/sessions/{id}/prompt"), &json!({ "prompt": text }))?;
     accepted["after_seq"].as_u64().context("the prompt's answer has no after_seq")
 }
 
-/// Waits until a session's turn that began behind `after` is over, and gives the last seq.
+/// Waits until the end of a session's turn that began after the record `after`, and returns the last `seq`.
 pub(crate) fn wait_idle(client: &mut Client, id: &str, after: u64) -> Result<u64> {
     let path = format!("/v1/sessions/{id}");
     wait("the end of the turn", Duration::from_millis(2), || {

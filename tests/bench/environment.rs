@@ -81,7 +81,7 @@ pub(crate) fn measure() -> Result<Table> {
     Ok(table)
 }
 
-/// A warm build by itself, one after the other: the daemon's own word for how long it took (`at=now`).
+/// Measures warm builds outside of a launch, one after the other, by the daemon's own figure (`at=now`).
 fn builds(daemon: &Daemon, client: &mut Client) -> Result<Duration> {
     let id = daemon.session(client)?;
     let mut took = Vec::new();
@@ -122,7 +122,7 @@ fn launch(daemon: &Daemon, client: &mut Client) -> Result<Launch> {
     })
 }
 
-/// The same agent, started and asked when it began.
+/// Starts the same agent, and asks it for its start time.
 fn bare_main(directory: &Path) -> Result<Duration> {
     let asked = wall()?;
     let mut agent = bare::agent(directory)?;
@@ -142,7 +142,7 @@ fn repeated(mut work: impl FnMut() -> Result<Duration>) -> Result<Duration> {
     Ok(median((0..RUNS).map(|_| work()).collect::<Result<_>>()?))
 }
 
-/// A login shell that reads what is in this home, and starts nothing.
+/// Starts a login shell that reads this home's start-up files and runs no program.
 fn login(home: &Path, what: &str, flags: &str) -> Result<Duration> {
     timed(Command::new("bash").args([flags, "true"]).env("HOME", home))
         .with_context(|| format!("the {what} login shell"))

@@ -38,7 +38,7 @@ use sdk::{
 };
 use table::Table;
 
-/// In a component, what exports the provider; here, a function that calls it.
+/// Replaces the SDK's macro that exports a provider: here it makes a function that calls the provider.
 macro_rules! export_provider {
     ($provider:ty) => {
         pub(crate) fn provide(
@@ -50,7 +50,7 @@ macro_rules! export_provider {
 }
 use export_provider;
 
-/// A part, by the name that selects it.
+/// A part of the bench, with the name that selects it.
 type Part = (&'static str, fn() -> Result<Table>);
 
 const PARTS: [Part; 7] = [
@@ -66,7 +66,7 @@ const PARTS: [Part; 7] = [
 fn main() -> ExitCode {
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let result = role(&args).unwrap_or_else(|| {
-        // cargo's own, which every bench is given.
+        // cargo passes this argument to every bench.
         args.retain(|arg| arg != "--bench");
         run(&args)
     });

@@ -37,7 +37,7 @@ fn provider(name: &str) -> Result<Provide> {
     })
 }
 
-/// The script that is there, and the variable that it sets.
+/// The only script of the host, and the variable that it sets.
 pub(crate) const SCRIPT: &str = "{config}/env-setup.sh";
 pub(crate) const SET: (&str, &str) = ("BENCH_SCRIPT", "1");
 
@@ -82,7 +82,7 @@ pub(crate) fn encode(environment: &[(String, Vec<u8>)]) -> Vec<u8> {
     json!({ "environment": pairs }).to_string().into_bytes()
 }
 
-/// This program as a provider: one request on stdin, the changes on stdout.
+/// Runs this program as a provider: one request on stdin, and the changes on stdout.
 pub(crate) fn serve(name: &str) -> Result<()> {
     let mut text = Vec::new();
     io::stdin().lock().read_to_end(&mut text)?;

@@ -63,7 +63,7 @@ pub(crate) fn measure() -> Result<Table> {
             ("daemon and client follow", Follower::Client),
         ];
         let mut ours = [Vec::new(), Vec::new(), Vec::new()];
-        // In turns, so that a machine that grows busier is so for all.
+        // The variants take turns, so that a change in the machine's load affects all variants.
         for _ in 0..RUNS {
             bare.push(copied(load)?);
             for ((_, follower), runs) in followers.iter().zip(&mut ours) {
@@ -121,7 +121,7 @@ fn copied(load: Load) -> Result<Run> {
     Ok(Run { whole, child })
 }
 
-/// Lets agentd have the agent's output.
+/// Lets agentd read the agent's output.
 fn kept(daemon: &mut Daemon, load: Load, follower: Follower) -> Result<Run> {
     nix::unistd::sync();
     let mut client = daemon.client()?;
@@ -171,11 +171,11 @@ fn until_grown(daemon: &Daemon, id: &str) -> Result<()> {
     })
 }
 
-/// Whether the agent's answer is in the journal.
+/// Returns whether the agent's answer is in the journal.
 fn is_answered(journal: &Path) -> Result<bool> {
     match bare::end_of(journal, 4 << 10) {
         Ok(end) => Ok(own_time(&end).is_some()),
-        // The full one is put aside, and the next not there yet.
+        // The full segment has been renamed, and the next segment does not exist yet.
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error.into()),
     }
@@ -197,10 +197,10 @@ fn follow(client: &mut Client, path: &str) -> Result<u64> {
 }
 
 const ENDED: &[u8] = b"\"kind\":\"turn.ended\"";
-/// More than the record of a turn's end has.
+/// Upper bound of the size of the record of a turn's end.
 const END: usize = 512;
 
-/// The agent's own time, from the last line that has it: its answer, or the journal's record of that.
+/// Reads the agent's own duration from the last line that has it: its answer, or the journal's record of the answer.
 fn own_time(lines: &[u8]) -> Option<Duration> {
     let answer = |line: &[u8]| -> Option<Duration> {
         let line: Value = serde_json::from_slice(line).ok()?;

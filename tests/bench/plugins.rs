@@ -25,7 +25,7 @@ use crate::table::{Table, kib, median, ratio};
 use crate::{bare, table};
 
 const VARIABLES: usize = 80;
-/// Calls of a kind, each timed by itself.
+/// Number of calls of a kind, each timed separately.
 const CALLS: usize = 501;
 /// Number of starts of a child process.
 const CHILDREN: usize = 101;
@@ -72,7 +72,7 @@ fn environment() -> Vec<(String, Vec<u8>)> {
     own.chain(more).collect()
 }
 
-/// A host that knows everything already.
+/// A host that answers from memory.
 struct Known(Variables);
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! Processes as proc(5) shows them: what they weigh, and the end of those that belong to a directory.
+//! Processes in proc(5): their memory, and the end of all processes of a directory.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The proportional set size in KiB: private pages whole, shared ones divided by those who share them.
+/// Returns the proportional set size in KiB: each shared page is divided by the number of processes that share it.
 pub(crate) fn pss(pid: u32) -> Result<u64> {
     of_rollup(pid, "Pss:")
 }
@@ -21,12 +21,12 @@ fn of_rollup(pid: u32, key: &str) -> Result<u64> {
     Ok(number.trim().parse()?)
 }
 
-/// The resident set size in KiB.
+/// Returns the resident set size in KiB.
 pub(crate) fn rss(pid: u32) -> Result<u64> {
     of_rollup(pid, "Rss:")
 }
 
-/// The sum of the PSS of these.
+/// Returns the sum of the PSS of these processes.
 pub(crate) fn pss_of(pids: &[u32]) -> Result<u64> {
     pids.iter().map(|&pid| pss(pid)).sum()
 }

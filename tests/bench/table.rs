@@ -26,18 +26,18 @@ impl Table {
         Self { title: title.into(), rows: Vec::new() }
     }
 
-    /// A duration beside another.
+    /// Adds a duration and the duration that it is compared with.
     pub(crate) fn times(&mut self, figure: impl Into<String>, ours: Duration, against: Duration) -> &mut Self {
         let ratio = Some(ratio(ours, against));
         self.row(figure.into(), millis(ours), millis(against), ratio)
     }
 
-    /// A figure with nothing to stand beside.
+    /// Adds a figure without a comparison.
     pub(crate) fn alone(&mut self, figure: impl Into<String>, ours: String) -> &mut Self {
         self.row(figure.into(), ours, "-".to_owned(), None)
     }
 
-    /// Two figures that were made text already.
+    /// Adds two figures that are already text.
     pub(crate) fn pair(&mut self, figure: impl Into<String>, ours: String, against: String, ratio: f64) -> &mut Self {
         self.row(figure.into(), ours, against, Some(ratio))
     }
@@ -47,7 +47,7 @@ impl Table {
         self
     }
 
-    /// The goal of the row that was added last.
+    /// Sets the goal of the last row.
     pub(crate) fn goal(&mut self, goal: impl Into<String>, met: bool) -> &mut Self {
         if let Some(row) = self.rows.last_mut() {
             (row.goal, row.met) = (goal.into(), Some(met));
@@ -73,7 +73,7 @@ pub(crate) fn rate(time: Duration) -> String {
     if micros < 10.0 { format!("{micros:.1} us, {calls}/s") } else { format!("{micros:.0} us, {calls}/s") }
 }
 
-/// KiB, as people read them.
+/// Formats a number of KiB.
 pub(crate) fn kib(kib: u64) -> String {
     match kib {
         0..4096 => format!("{kib} KB"),
@@ -81,7 +81,7 @@ pub(crate) fn kib(kib: u64) -> String {
     }
 }
 
-/// The middle one.
+/// Returns the median.
 pub(crate) fn median(mut times: Vec<Duration>) -> Duration {
     times.sort_unstable();
     times.get(times.len() / 2).copied().unwrap_or_default()
@@ -105,7 +105,7 @@ impl fmt::Display for Table {
         let widths: [usize; 6] = std::array::from_fn(width);
         writeln!(f, "{}", self.title)?;
         for line in &lines {
-            // The first column and the last are words, the others numbers.
+            // The first and the last column contain words, and the others contain numbers.
             for (column, (cell, width)) in line.iter().zip(widths).enumerate() {
                 match column {
                     0 => write!(f, "  {cell:<width$}")?,

@@ -1,4 +1,4 @@
-//! The last 100 events of a journal of 1 GB, beside the same of a journal of 1 MB.
+//! Duration of a read of the last 100 events from a journal of 1 GB. The comparison is a journal of 1 MB.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const LINE: u64 = 1 << 10;
 const LARGE: u64 = 1 << 30;
 const SMALL: u64 = 1 << 20;
 const RUNS: usize = 101;
-/// So little more that a scan cannot be in it.
+/// Largest ratio. It is too small for a read that scans the whole journal.
 const GOAL: f64 = 1.5;
 
 pub(crate) fn measure() -> Result<Table> {
@@ -33,7 +33,7 @@ pub(crate) fn measure() -> Result<Table> {
     Ok(table)
 }
 
-/// A session that has said so much, by the way everything comes into a journal.
+/// Creates a session whose agent prints this number of bytes, so that the journal grows in the usual way.
 fn journal(daemon: &Daemon, client: &mut Client, bytes: u64) -> Result<String> {
     let id = daemon.session(client)?;
     let before = prompt(client, &id, &format!("print {} {LINE}", bytes / LINE))?;

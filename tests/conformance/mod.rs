@@ -20,21 +20,21 @@ use agentd_api::session::{ConditionType, Phase, SessionView};
 use crate::harness::{Daemon, Session, process, require};
 use rows::{Expect, Row, Value};
 
-/// An environment as the kernel has it.
+/// Environment variables as the kernel stores them.
 pub(super) type Environment = BTreeMap<String, Vec<u8>>;
 
-/// One shell, and where its user writes.
+/// A shell and its start-up file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Shell {
     pub(super) name: &'static str,
-    /// Where it may be.
+    /// Possible paths of the program.
     programs: &'static [&'static str],
-    /// The file that is read at every login, below the home.
+    /// The start-up file of every login, relative to the home.
     pub(super) file: &'static str,
     pub(super) dialect: Dialect,
 }
 
-/// How its start-up files are written.
+/// Language of the start-up files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Sh,
@@ -58,12 +58,12 @@ pub(crate) const NU: Shell =
     shell("nu", &["/usr/local/bin/nu", "/usr/bin/nu"], ".config/nushell/config.nu", Dialect::Nu);
 
 impl Shell {
-    /// Where it is; `None` where it is not installed.
+    /// Returns the program's path, or `None` if the shell is not installed.
     pub(super) fn program(&self) -> Option<PathBuf> {
         require::shell(self.name, self.programs)
     }
 
-    /// Writes its start-up file.
+    /// Writes the start-up file.
     pub(super) fn write(&self, home: &Path, text: &str) {
         let file = home.join(self.file);
         std::fs::create_dir_all(file.parent().expect("it is below the home")).unwrap();
@@ -71,7 +71,7 @@ impl Shell {
     }
 }
 
-/// A daemon whose user has this shell, and no start-up file.
+/// Returns a daemon whose user has this login shell and no start-up file.
 pub(crate) fn daemon(shell: &Path) -> Daemon {
     let daemon = Daemon::prepare();
     std::fs::remove_file(daemon.home().join(".profile")).expect("the harness wrote one");
@@ -84,7 +84,7 @@ pub(crate) fn daemon(shell: &Path) -> Daemon {
     daemon
 }
 
-/// The environment of the session's agent.
+/// Returns the environment of the session's agent.
 pub(crate) async fn of_agent(session: &Session) -> Environment {
     let view = session.wait_for("the session is ready or has failed", settled).await;
     assert_eq!(view.status.phase, Phase::Idle, "{view:#?}");
@@ -103,7 +103,7 @@ fn settled(view: &SessionView) -> bool {
     matches!(view.status.phase, Phase::Idle | Phase::Failed)
 }
 
-/// Why the environment could not be built: the condition's reason and message.
+/// Returns the reason and message of the condition that reports a failed build of the environment.
 pub(super) async fn refusal(session: &Session) -> (String, String) {
     let view = session.wait_for("the session is ready or has failed", settled).await;
     assert_eq!(view.status.phase, Phase::Failed, "{view:#?}");
@@ -172,7 +172,7 @@ fn check(shell: Shell, row: &Row, expected: &[(&str, Value)], environment: &Envi
     }
 }
 
-/// Fails where anything that start-up files of this home started is still there: `sleep 8642` is what they all start.
+/// Fails if a process that a start-up file of this home started still runs: they all start `sleep 8642`.
 fn nothing_left(daemon: &Daemon, shell: Shell, row: &Row) {
     let left = process::running(daemon.root(), "sleep", Some("8642"));
     assert!(left.is_empty(), "{}: {}: left {left:?}", shell.name, row.name);

@@ -1,17 +1,17 @@
-//! The rows: what a start-up file does, in each language, and what the agent must then have.
+//! The rows: start-up files in each language, and the required environment of the agent.
 
 use super::{Dialect, Shell};
 
-/// One thing that start-up files do.
+/// One effect of start-up files.
 pub(super) struct Row {
     pub(super) name: &'static str,
-    /// `None` where the language cannot say it.
+    /// `None` if the language cannot express it.
     sh: Option<&'static str>,
     fish: Option<&'static str>,
     csh: Option<&'static str>,
     nu: Option<&'static str>,
     expect: Expect,
-    /// Shells in which it ends otherwise, and why that is right.
+    /// Shells with another result, and the reason.
     but: &'static [(&'static str, Expect)],
 }
 
@@ -102,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
         csh: Some("setenv LARGE \"`head -c 131000 /dev/zero | tr '\\0' y`\""),
         nu: Some("$env.LARGE = ('' | fill --width 131000 --character 'y')"),
         expect: Variables(&[("LARGE", Times(b'y', 131_000))]),
-        // "Word too long": it has no values of this size.
+        // csh reports "Word too long", because it has no values of this size.
         but: &[("csh", Variables(&[("LARGE", Absent)]))],
     },
     Row {

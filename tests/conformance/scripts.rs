@@ -1,4 +1,4 @@
-//! Environment scripts: who sources them, what counts as a failure, and that nothing of them is left or waited for.
+//! Environment scripts: the shell that sources them, failures, and processes that they leave behind.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::{BASH, Environment, FISH, KSH, NU, TCSH, ZSH, of_agent, refusal};
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, process, require};
 
-/// A daemon whose user's start-up files say nothing.
+/// Returns a daemon whose user's start-up files set nothing.
 async fn daemon() -> Daemon {
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| {
@@ -30,7 +30,7 @@ async fn after(daemon: &Daemon, script: &str) -> Environment {
     environment
 }
 
-/// Why a session with this script does not start.
+/// Returns the reason why a session with this script does not start.
 async fn failure(daemon: &Daemon, script: &str) -> (String, String) {
     let mut spec = daemon.scripted(&[]);
     spec.env_setup = Some(script.to_owned());

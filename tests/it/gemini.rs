@@ -3,8 +3,8 @@
 //! Findings with `@google/gemini-cli` 0.61.0, from ACP without agentd (`gemini --acp`):
 //! - `initialize` answers after 1.0 s, or 1.5 s with the launcher: `loadSession: true`, no `session/resume`. The method
 //!   of authentication is set in `~/.gemini/settings.json`, and `GEMINI_API_KEY` may have any value.
-//! - Before each turn it asks a small model which model to use (`POST
-//!   /v1beta/models/gemini-3.5-flash-lite:generateContent`, no tools offered), then calls
+//! - Before each turn it asks a small model which model to use (no tools offered):
+//!   `POST /v1beta/models/gemini-3.5-flash-lite:generateContent`. Then it calls
 //!   `:streamGenerateContent?alt=sse`. With `GEMINI_MODEL` the first call is omitted. It never called `:countTokens`.
 //!   The first content of a conversation has a separate part, `<session_context>`, before the user's words.
 //! - Its tool `run_shell_command` runs `/usr/bin/bash -c` in its own process session, with many additions to the

@@ -1,4 +1,4 @@
-//! Plugins against their host: the committed ones, hostile ones, and the cache of compiled code between them.
+//! Tests of plugins and their host: the built-in plugins, hostile plugins, and the cache of compiled code.
 
 mod answers;
 mod bench;

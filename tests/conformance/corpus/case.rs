@@ -1,4 +1,4 @@
-//! The cases as their files have them.
+//! The format of a case's file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,7 +24,7 @@ pub(super) struct Case {
     /// The files of the home.
     #[serde(default)]
     home: BTreeMap<String, File>,
-    /// The files of the session's directory; where there are any, the person changes to it before looking.
+    /// The files of the session's directory. If it has files, the person changes to the directory before the command.
     #[serde(default)]
     directory: BTreeMap<String, File>,
     /// Commands for sh(1) that run before the first login, in the session's directory and with HOME set.

@@ -16,7 +16,7 @@ use super::compare::Side;
 use crate::conformance::{Environment, Shell};
 use crate::harness::Daemon;
 
-/// A shell that has printed nothing for so long and has no child waits for its user.
+/// Time without output after which a shell without a child process counts as waiting for input.
 const QUIET: Duration = Duration::from_millis(150);
 /// Time without output after which a shell with a child process counts as waiting for input.
 const SILENT: Duration = Duration::from_secs(2);
@@ -71,7 +71,7 @@ async fn pause() {
     tokio::time::sleep(Duration::from_millis(10)).await;
 }
 
-/// A login shell at a terminal. It is hung up on when this is dropped.
+/// A login shell at a terminal. The terminal hangs up when this value is dropped.
 struct Terminal {
     child: Child,
     keyboard: File,
