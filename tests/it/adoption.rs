@@ -28,7 +28,7 @@ async fn a_keeper_without_a_session_is_ended_with_its_agent() {
 #[tokio::test]
 async fn a_session_whose_keeper_was_killed_is_failed_and_nothing_of_its_agent_is_left() {
     let mut daemon = Daemon::start().await;
-    // The launcher's child has no parent-death signal: it is the agent that a lost keeper leaves behind.
+    // The launcher's child has no parent-death signal, so it stays alive if its keeper is lost.
     let session = daemon.session(&daemon.scripted(&["--launcher"])).await;
     session.turn("setsid-child").await;
     let pids: Vec<u32> = process::pid_file(&daemon.pid_file()).iter().map(|(_, pid)| *pid).collect();
@@ -83,7 +83,8 @@ async fn a_journal_that_cannot_be_read_sets_its_session_aside_and_holds_up_nothi
     daemon.terminate().await;
     let sessions = session.directory();
     let journal = fs::read_to_string(sessions.join("journal.jsonl")).unwrap();
-    // Not torn at its end, which is repaired, but wrong in the middle, which cannot be.
+    // The daemon repairs a torn end of a journal. This journal is damaged in the middle, which the daemon cannot
+    // repair.
     fs::write(sessions.join("journal.jsonl"), journal.replace("\"kind\":\"condition\"", "\"kind\":condition")).unwrap();
     let document = fs::read_to_string(sessions.join("session.json")).unwrap();
     let mut document: serde_json::Value = serde_json::from_str(&document).unwrap();
@@ -108,7 +109,7 @@ async fn a_session_whose_document_cannot_be_read_keeps_its_agent_until_it_can() 
     let content = fs::read(&document).unwrap();
     fs::write(&document, "{").unwrap();
     daemon.run().await;
-    // A list waits until all are read and strays are known.
+    // The answer to a list waits until the daemon has read all sessions and knows all strays.
     let list: serde_json::Value = daemon.client.get("/v1/sessions").await.json();
     assert_eq!(list["unreadable"][0]["id"], session.id.as_str(), "{list}");
     daemon.kill9();
@@ -135,7 +136,7 @@ async fn sessions_at_rest_hold_no_descriptors() {
     daemon.run().await;
     daemon.client.get("/v1/sessions").await;
     daemon.client.get("/v1/plugins").await;
-    // A connection or a pipe may come and go; what each session held would be six, and stay.
+    // A connection or a pipe may use a descriptor for a moment. A descriptor for each session would stay open.
     until("six sessions hold fewer than six descriptors", || open(&daemon) < without + 6).await;
 }
 

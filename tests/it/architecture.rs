@@ -7,7 +7,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Every Rust file below a directory, by its path from the root.
+/// Returns the text of every Rust file below a directory, by its path from the root.
 fn sources(directory: &str) -> Vec<(String, String)> {
     let (mut found, mut left) = (Vec::new(), vec![root().join(directory)]);
     while let Some(directory) = left.pop() {

@@ -17,7 +17,8 @@ async fn list(daemon: &Daemon) -> SessionList {
     daemon.client.get("/v1/sessions").await.expect(200)
 }
 
-/// A session with its processes, keeper first, whose daemon was killed. A hung keeper has a second for an answer.
+/// Returns a session with its processes, keeper first, whose daemon was killed. The time limit of a keeper's answer is
+/// one second.
 async fn left_behind() -> (Daemon, Session, Vec<u32>) {
     let mut daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;

@@ -10,13 +10,13 @@ use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session};
 
-/// The records of the calls whose path ends so, oldest first.
+/// Returns the records of the calls whose path has this end, oldest first.
 async fn calls(daemon: &Daemon, query: &str, end: &str) -> Vec<AuditRecord> {
     let list: AuditList = daemon.client.get(&format!("/v1/audit{query}")).await.expect(200);
     list.records.into_iter().filter(|record| record.path.ends_with(end)).collect()
 }
 
-/// The causes of the records that `pick` chooses.
+/// Returns the causes of the records that `pick` chooses.
 fn causes(session: &Session, pick: impl Fn(Body) -> Option<Cause>) -> Vec<Cause> {
     session.journal().into_iter().filter_map(|Event { body, .. }| pick(body)).collect()
 }

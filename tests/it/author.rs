@@ -41,7 +41,7 @@ impl Author {
         path
     }
 
-    /// A program with the author's configuration and the tests' compiled components.
+    /// Returns a command with the author's configuration and the tests' compiled components.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command
@@ -83,7 +83,7 @@ impl Said {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {self:#?}"))
     }
 
-    /// It failed and said this.
+    /// Asserts that the program failed with these words.
     fn failed_with(&self, words: &[&str]) {
         assert_eq!(self.status, 1, "{self:#?}");
         let all = format!("{}{}", self.out, self.err);
@@ -93,7 +93,7 @@ impl Said {
     }
 }
 
-/// From `plugin new` to a session's environment, with what builds components of this language.
+/// Goes from `plugin new` to a session's environment, with the tools that build components of this language.
 async fn from_nothing(language: &str, tools: &[(&str, PathBuf)]) {
     let author = Author::new();
     let made = author.agentctl(["new", "--lang", language, "corp-toolchain"]);
@@ -112,7 +112,7 @@ async fn from_nothing(language: &str, tools: &[(&str, PathBuf)]) {
     assert_eq!((inspection.name.as_str(), inspection.interface.as_str()), ("corp-toolchain", "1.0.0"));
     assert_eq!((inspection.imports.contains(&"file".to_owned()), inspection.wants.len()), (true, 1));
 
-    // Nothing is granted; with the lines that it prints, all is.
+    // Nothing is granted yet. The printed lines grant everything that the plugin needs.
     let case = project.join("tests/case.toml");
     let unknown = author.agentctl(["check", path, "--json", "--case", case.to_str().unwrap()]);
     assert_eq!(unknown.status, 1, "{unknown:#?}");
@@ -232,7 +232,8 @@ fn a_component_is_compared_with_its_grant_its_pin_and_its_settings() {
     let loads = check(0);
     assert!(loads.declared_in.is_some() && loads.problem.is_none() && loads.lines.is_none() && loads.unused.is_empty());
 
-    // The cases show which variables it gives: one that is not granted is named with the line that grants it.
+    // The cases show which variables the plugin sets. For a variable that is not granted, the output has the line that
+    // grants it.
     let case = "[answers]\n[[answers.script]]\npath = \"{config}/env-setup.sh\"\n\
         environment = { A = \"1\", PAGER = \"x\" }\n\
         [[answers.script]]\npath = \"{cwd}/.agentd-env.sh\"\nfailure = { not-found = \"\" }\n\
@@ -249,14 +250,14 @@ fn a_component_is_compared_with_its_grant_its_pin_and_its_settings() {
     assert_eq!((compared.unused, compared.undecided), (vec!["variables \"B\"".to_owned()], None));
     assert!(compared.lines.unwrap().contains("variables = [\"A\", \"B\", \"*\", \"PAGER\"]"));
 
-    // One digit of the pin is another.
+    // The pin has one wrong digit.
     let pinned = &nowhere.inspection.sha256;
     let digit = if pinned.starts_with('0') { '1' } else { '0' };
     author.write("config/agentd.toml", &lines.replace(pinned, &format!("{digit}{}", &pinned[1..])));
     let other = check(1);
     assert!(other.pin.is_some_and(|pin| !pin.matches) && other.lines.unwrap().contains(pinned));
 
-    // A grant too much, and a setting that it does not know.
+    // The configuration has an unused grant, and then a setting that the plugin does not know.
     author.write("config/agentd.toml", &lines.replace("grant = { ", "grant = { process = [\"vpn\"], "));
     assert_eq!(check(0).unused, ["process"]);
     let used = "[environment]\nproviders = [\"snapshot\", { plugin = \"scripts\", settings = { script = \"x\" } }]\n";

@@ -24,7 +24,7 @@ async fn bounded() -> Daemon {
     daemon
 }
 
-/// Bytes of the session's directory.
+/// Returns the size of the files in the session's directory.
 fn length(session: &Session) -> u64 {
     let directory = session.directory();
     let entries = fs::read_dir(directory).expect("the session has a directory").flatten();
@@ -44,7 +44,7 @@ fn dropped(events: &[Event]) -> u64 {
     lines.sum()
 }
 
-/// The agent is in its turn, and its daemon is killed before the flood comes.
+/// Kills the daemon during the agent's turn, before the flood of output begins.
 async fn flooded_without_a_daemon(daemon: &mut Daemon, session: &Session, flood: &str) {
     session.prompt(&format!("count 10 100\n{flood}")).await;
     session.wait_for_phase(Phase::Busy).await;

@@ -16,7 +16,7 @@ use crate::guest::Guest;
 use crate::harness::digest::sha256;
 use crate::harness::{Daemon, process, until};
 
-/// The fields of a component that takes seconds to compile and was never compiled before.
+/// Returns the fields of a component that takes seconds to compile and was never compiled before.
 fn many_functions() -> String {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() % (1 << 62);
     let mut fields = format!("(func $unique (result i64) (i64.const {now}))");
@@ -34,7 +34,7 @@ fn large() -> Vec<u8> {
     Guest { fields: &many_functions(), ..Guest::default() }.provider()
 }
 
-/// A daemon whose pipeline ends with the plugin `corp`, which is this component.
+/// Returns a daemon whose pipeline ends with the plugin `corp`, which is this component.
 fn prepared(component: &[u8]) -> Daemon {
     let daemon = Daemon::prepare();
     let file = daemon.root().join("config/corp.wasm");
@@ -49,7 +49,7 @@ fn prepared(component: &[u8]) -> Daemon {
     daemon
 }
 
-/// The compilers that the daemon has started.
+/// Returns the compilers that the daemon has started.
 fn compilers(daemon: &Daemon) -> Vec<u32> {
     let of_it = |pid: &u32| {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -73,7 +73,7 @@ async fn corp(daemon: &Daemon) -> PluginView {
     daemon.client.get("/v1/plugins/corp").await.expect(200)
 }
 
-/// The compiler whose input is this component.
+/// Returns the compiler whose input is this component.
 async fn compiler(daemon: &Daemon, component: &[u8]) -> u32 {
     let length = |pid: &u32| fs::metadata(format!("/proc/{pid}/fd/0")).map_or(0, |input| input.len());
     let mut found = None;
@@ -128,7 +128,7 @@ async fn a_launch_says_that_it_waits_for_a_compiler_and_one_that_was_killed_is_r
     session.stop().await;
 }
 
-/// Compilers that make no progress: they end with this.
+/// Stopped compilers, which are killed when this value is dropped.
 struct Held(Vec<u32>);
 
 impl Drop for Held {
@@ -247,7 +247,7 @@ async fn a_prerequisite_whose_plugin_is_compiled_holds_up_no_session_that_does_n
         )
     });
     daemon.run().await;
-    // The others are compiled before it.
+    // The plugins of the pipeline are compiled first.
     daemon.session(&daemon.scripted(&[])).await;
     daemon.configure(|config| {
         let declared =

@@ -120,7 +120,7 @@ async fn every_family_reaches_the_agent_whole() {
         .collect();
     for (id, family) in &families {
         let is_missing = |name: &&String| match given.get(name.as_str()) {
-            // A proxy's password is a secret: it is given, and not shown.
+            // A proxy's password is a secret: the agent gets it, and the view hides it.
             Some(value) => *value != wanted[*name] && !(family.passwords.contains(name) && value == "(secret)"),
             None => true,
         };
@@ -186,7 +186,7 @@ async fn no_secret_among_the_families_reaches_the_agent() {
     none_reaches_the_agent(&planted).await;
 }
 
-/// Plants these in a profile, and looks for them in the agent's environment and in all that the daemon keeps.
+/// Plants the secrets in a profile, and searches for them in the agent's environment and in all files of the daemon.
 async fn none_reaches_the_agent(planted: &[Planted]) {
     let names: BTreeSet<&str> = planted.iter().map(|one| one.name).collect();
     assert_eq!(names.len(), planted.len(), "each name is planted once");
@@ -218,7 +218,7 @@ async fn none_reaches_the_agent(planted: &[Planted]) {
 async fn no_secret_in_a_document_an_address_or_an_option_reaches_the_agent() {
     let plant = Planted::new;
     let planted = [
-        // Each name is of a family, so that only the name's words or the value tell.
+        // Each name belongs to a family, so only its words or the value identify the secret.
         plant("NPM_CONFIG_OTP", "{}"),
         plant("NPM_CONFIG_USERCONFIG_TEXT", "//registry.corp.invalid/:_authToken={}"),
         plant("PIP_EXTRA_INDEX_URL", "https://{}0123456789@pypi.corp.invalid/simple"),

@@ -24,7 +24,7 @@ const TIMES: usize = 5;
 /// Extra time that a busy machine may need to start a program.
 const NOISE: Duration = Duration::from_millis(100);
 
-/// A connection to the daemon, with this sent over it.
+/// Connects to the daemon and sends this request.
 async fn connected(socket: &Path, request: &str) -> UnixStream {
     let mut stream = loop {
         match UnixStream::connect(socket).await {
@@ -39,14 +39,14 @@ async fn connected(socket: &Path, request: &str) -> UnixStream {
     stream
 }
 
-/// The first of an answer, which is all of a refusal.
+/// Reads the first bytes of an answer. A refusal has no more bytes.
 async fn first(stream: &mut UnixStream) -> String {
     let mut bytes = vec![0; 4096];
     let n = within("an answer", stream.read(&mut bytes)).await.unwrap_or(0);
     String::from_utf8_lossy(&bytes[..n]).into_owned()
 }
 
-/// Whether it is a refusal as it should be.
+/// Returns whether the answer is a correct refusal.
 fn is_refused(answer: &str, code: Code) -> bool {
     if !answer.starts_with("HTTP/1.1 503 ") {
         return false;
@@ -58,7 +58,7 @@ fn is_refused(answer: &str, code: Code) -> bool {
     problem.code == code || problem.code == Code::TooManyConnections
 }
 
-/// `agentctl` as its owner runs it in a terminal of their own: in another process session than the crowd.
+/// Runs `agentctl` as its owner does in another terminal: in another process session than the crowd.
 async fn answered(daemon: &Daemon, arguments: &[&str]) -> (Said, Duration) {
     let inner = agentctl(daemon, arguments);
     let mut command = Command::new("/usr/bin/setsid");
@@ -86,7 +86,7 @@ async fn times(daemon: &Daemon, asking: &[(Session, PromptAccepted, String)]) ->
         let id = session.id.as_str();
         took[0].1.push(owner(daemon, &["ls"]).await.1);
         took[1].1.push(owner(daemon, &["answer", id, question, "yes"]).await.1);
-        // This process is the crowd, and has no room itself.
+        // This process is the crowd, and gets no connection itself.
         within("the end of the turn", async {
             while !owner(daemon, &["show", id]).await.0.out.contains("phase:         idle") {}
         })
@@ -134,8 +134,7 @@ async fn streams_and_unfinished_bodies_of_one_process_keep_the_owner_from_nothin
         }
     }
     assert_eq!((held.len(), refused), (STREAMS_OF_ONE, STREAMS - STREAMS_OF_ONE));
-    // Nothing is answered to a body that is not finished, so that those that were let in are those that are still
-    // waited for.
+    // The daemon does not answer an unfinished body, so exactly the accepted requests still wait.
     let unfinished = "POST /v1/sessions HTTP/1.1\r\nhost: agentd\r\ncontent-length: 100\r\n\r\n{";
     let mut bodies = JoinSet::new();
     for _ in 0..BODIES {
@@ -163,7 +162,7 @@ async fn streams_and_unfinished_bodies_of_one_process_keep_the_owner_from_nothin
     bodies.abort_all();
     drop((bodies, held));
 
-    // All is well after it, for the process that was the crowd too.
+    // Afterwards the daemon serves all processes again, including the crowd.
     within("room again", async {
         while daemon.client.attempt("GET", "/v1/sessions", "", None).await.is_none_or(|answer| answer.status != 200) {
             tokio::time::sleep(Duration::from_millis(10)).await;

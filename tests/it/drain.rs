@@ -50,7 +50,7 @@ async fn a_drained_daemon_launches_nothing_by_any_way_and_does_again_when_that_i
     let daemon = Daemon::start().await;
     let stopped = daemon.session(&daemon.scripted(&[])).await;
     stopped.stop().await;
-    // It crashes, and is to be started again in a while.
+    // The agent crashes, and the daemon plans its restart.
     daemon.configure(|config| config.replace("restart = \"never\"", "restart_first = \"2s\""));
     daemon.client.call("POST", "/v1/reload", "").await.expect::<serde_json::Value>(200);
     let crashing = SessionSpec { restart: Some(RestartPolicy::OnFailure), ..daemon.scripted(&[]) };
@@ -77,7 +77,7 @@ async fn a_drained_daemon_launches_nothing_by_any_way_and_does_again_when_that_i
     let put_off = crashing.wait_for_phase(Phase::BackingOff).await.status;
     let output = ctl(&daemon, &["drain", "--undo"]).await;
     assert!(output.status == Some(0), "{output:?}");
-    // Its restart was put off and not forgotten.
+    // The drain postponed the restart, and the restart takes place after the drain.
     assert!(put_off.next_restart_at.is_none(), "{put_off:#?}");
     let again = crashing.wait_for_phase(Phase::Idle).await;
     assert_eq!(again.status.launches, 2, "{again:#?}");

@@ -127,7 +127,7 @@ async fn env_run_by_the_agents_own_tool_prints_the_names_that_agentd_reports() {
         text.lines().filter_map(|line| Some(line.split_once('=')?.0.to_owned())).collect()
     };
     let tool = names(&session.turn("tool env | sort").await.text);
-    // The shell that runs the tool adds names of its own, whatever it was given.
+    // The shell that runs the tool always adds its own names.
     let output = Command::new("/bin/sh").args(["-c", "env"]).env_clear().output().expect("/bin/sh runs");
     let of_shell = names(&String::from_utf8_lossy(&output.stdout));
     let agentd: BTreeSet<String> =
@@ -202,7 +202,7 @@ async fn a_script_of_a_directory_runs_only_when_it_was_approved_with_this_conten
 async fn no_value_of_the_environment_is_in_the_journal_or_in_any_argument_list() {
     let daemon = Daemon::start().await;
     let mut spec = daemon.scripted(&[]);
-    // Split, so that the spec, which is in the journal, does not hold the value.
+    // The script computes the value, because the journal contains the script's text.
     spec.env_setup = Some("export SOME_VALUE=\"needle-$((2026 * 3))-needle\"".to_owned());
     let session = daemon.session(&spec).await;
     let needle = b"needle-6078-needle";
@@ -216,7 +216,7 @@ async fn no_value_of_the_environment_is_in_the_journal_or_in_any_argument_list()
     assert!(!contains(daemon.last_words().as_bytes()), "the log holds a value");
 }
 
-/// The processes of the daemon that look at places for it.
+/// Returns the daemon's `look` processes, which inspect files.
 fn looking(daemon: &Daemon) -> Vec<u32> {
     let parent = format!("PPid:\t{}\n", daemon.pid());
     let entries = std::fs::read_dir("/proc").expect("/proc is mounted");

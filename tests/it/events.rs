@@ -6,7 +6,7 @@ use agentd_api::{Code, Event};
 
 use crate::harness::{Daemon, Session, journal};
 
-/// The lines of the journal on the disk.
+/// Returns the lines of the journal on the disk.
 fn lines(daemon: &Daemon, session: &Session) -> Vec<String> {
     let journal = std::fs::read_to_string(journal::path(&daemon.state(), &session.id)).expect("the journal is there");
     journal.lines().map(str::to_owned).collect()
@@ -77,7 +77,7 @@ async fn a_client_that_comes_and_goes_sees_each_record_once_while_the_daemon_is_
         let after = seen.last().map_or(0, |event| event.seq);
         let mut events = session.events(&format!("after={after}")).await;
         connections += 1;
-        // Nine times of ten it leaves by itself; the tenth time the daemon goes.
+        // In most rounds the client disconnects. In the other rounds the daemon restarts.
         for _ in 0..20 {
             match events.next().await {
                 Some(event) => seen.push(event),
@@ -159,7 +159,7 @@ async fn a_client_that_leaves_cancels_nothing() {
     let turn = session.end_of(&accepted).await;
     assert_eq!(turn.ended.stop_reason.as_deref(), Some("end_turn"));
 
-    // Nor does one that asks to wait for the stop and does not.
+    // A client that disconnects while it waits for a stop has no effect either.
     let waiting = {
         let (client, path) = (daemon.client.clone(), session.path("/stop?wait=60"));
         tokio::spawn(async move { client.call("POST", &path, "").await })

@@ -42,7 +42,7 @@ enum Fault {
     KillAgent,
     Fail,
     Delay,
-    /// The keeper is stopped for longer than it may take for an answer.
+    /// The keeper is stopped for longer than the time limit of its answer.
     HangKeeper,
     /// The whole runtime directory is removed, with the daemon's socket and the keeper's.
     LoseRuntime,
@@ -93,7 +93,7 @@ struct Case {
     client: Client,
     root: PathBuf,
     state: PathBuf,
-    /// The scenario restarts it, and so may the fault.
+    /// Both the scenario and the fault can restart the daemon.
     daemon: Mutex<Daemon>,
 }
 
@@ -109,7 +109,7 @@ impl Case {
     /// Waits until a process reaches the point, causes the fault there, and lets a process that waits there continue.
     async fn strike(&self) {
         let hit = self.state.join("faults").join(format!("{}.hit", self.point));
-        // As long as the scenario takes, which is bounded step by step.
+        // The scenario limits this wait, because each of its steps has a time limit.
         while !hit.exists() {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
@@ -161,7 +161,7 @@ impl Case {
         std::fs::remove_file(&hit).ok();
     }
 
-    /// The daemon dies and is started again, as by a service manager.
+    /// Kills the daemon and starts it again, as a service manager would.
     async fn restart_daemon(&self) {
         let mut daemon = self.daemon.lock().await;
         daemon.kill9();
@@ -196,7 +196,7 @@ impl Case {
         (answer.status == 200).then(|| answer.json())
     }
 
-    /// Looks until the session is as it should be; where its agent was lost and it waits for a person, it is resumed.
+    /// Waits until the session has this state. Resumes a session that lost its agent and waits for a person.
     async fn see(&self, name: &str, what: &str, good: impl Fn(&SessionView) -> bool) -> SessionView {
         let mut last = None;
         let looking = async {
@@ -222,7 +222,7 @@ impl Case {
         let mut spec = spec.clone();
         spec.name = Some(name.parse().expect("it is a name"));
         let body = serde_json::to_string(&spec).expect("a spec is JSON");
-        // A create that failed half-way may have left the session: then the name is taken, and by it.
+        // A failed create may have left the session. The name is then taken by this session.
         self.ask("POST", "/v1/sessions", &body, Some(name), &[202, 409]).await;
         self.see(name, "ready", |view| view.status.phase == Phase::Idle).await;
     }
@@ -267,7 +267,7 @@ impl Case {
         tokio::task::block_in_place(|| journal::checked(&self.state, id))
     }
 
-    /// Everything that passes a point.
+    /// Runs the scenario, which passes every point.
     async fn scenario(&self, spec: &SessionSpec) {
         if is_passed_by_a_launch(&self.point) {
             self.arm();
@@ -298,7 +298,7 @@ impl Case {
         self.ask("DELETE", "/v1/sessions/removed?force=true", "", None, &[204, 404]).await;
     }
 
-    /// Nothing is lost, doubled or left half done.
+    /// Asserts that nothing is lost, doubled or left half done.
     async fn check(&self) {
         self.restart_daemon().await;
         self.daemon.lock().await.ready().await;
@@ -357,7 +357,8 @@ impl Case {
     }
 }
 
-/// Points before a session is ready; the others are set when it is, so that they are passed in a turn or at its end.
+/// Returns whether a launch passes the point. The other points are set afterwards, so that a turn or its end passes
+/// them.
 fn is_passed_by_a_launch(point: &str) -> bool {
     ["daemon.create.", "daemon.bring-up.", "daemon.launch.", "keeper.start.", "keeper.launch."]
         .iter()
@@ -376,7 +377,7 @@ fn excerpt(journal: &[Event]) -> String {
 
 fn send(pids: &[u32], signal: Signal) {
     for &pid in pids {
-        // One of them may take the next with it.
+        // The end of a process can end the next process too.
         kill(process::pid(pid), signal).ok();
     }
 }
@@ -406,7 +407,7 @@ async fn run(point: String, fault: Fault) {
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| {
         let config = match fault {
-            // Where nothing hangs, a machine that is slow is not to be taken for it.
+            // Without this fault the time limit stays long, so that a slow keeper does not count as hung.
             Fault::HangKeeper => config.replace("[launch]\n", &format!("[launch]\nkeeper_answer = \"{ANSWER}\"\n")),
             _ => config,
         };

@@ -23,7 +23,7 @@ fn written(daemon: &Daemon) -> String {
     fs::read_to_string(file(daemon)).unwrap()
 }
 
-/// agentctl in a terminal that has these variables.
+/// Runs agentctl in a terminal that has these variables.
 async fn in_terminal(daemon: &Daemon, variables: &[(&str, &str)], arguments: &[&str]) -> Said {
     let mut command = agentctl(daemon, arguments);
     command.envs(variables.iter().copied());

@@ -19,7 +19,7 @@ struct Small {
 }
 
 impl Small {
-    /// `None`, and a word on why, where none can be mounted.
+    /// Returns `None` and prints the reason if no file system can be mounted.
     async fn new(config: &str) -> Option<Self> {
         require::namespaces()?;
         let (place, mut daemon) = (Place::machine().unwrap(), Daemon::prepare());
@@ -35,7 +35,7 @@ impl Small {
         self.daemon.state().join("filler")
     }
 
-    /// Leaves not one block.
+    /// Fills the file system to the last block.
     fn fill(&self) {
         let path = self.filler();
         self.place.within(move || {
@@ -61,12 +61,12 @@ impl Small {
     }
 }
 
-/// A prompt that does not fit into what room a journal has left.
+/// Returns a prompt that is too long for the remaining room of a journal.
 fn long_prompt() -> serde_json::Value {
     serde_json::json!({ "prompt": "x".repeat(400_000) })
 }
 
-/// Whether the journal can be written, and why not, as the session shows it.
+/// Returns the condition that reports whether the journal can be written.
 fn writable(view: &SessionView) -> Option<(ConditionStatus, &str, &str)> {
     let condition = view.status.conditions.iter().find(|condition| condition.kind == ConditionType::JournalWritable)?;
     Some((condition.status, &condition.reason, &condition.message))
@@ -218,7 +218,7 @@ async fn a_session_is_removed_although_nothing_can_be_written_and_leaves_nobody_
     let removed = daemon.client.call("DELETE", &session.path("?force=true"), "").await;
     assert_eq!(removed.status.as_u16(), 204, "{removed:?}");
     assert_eq!(daemon.client.get(&session.path("")).await.status.as_u16(), 404);
-    // The keeper too, though it has not written that.
+    // The keeper also ends, although it could not record the end.
     process::gone(&[status.agent_pid.unwrap(), status.keeper_pid.unwrap()]).await;
 }
 

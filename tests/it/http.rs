@@ -154,7 +154,7 @@ async fn what_is_not_http_is_refused_and_the_daemon_serves_on() {
         b"POST /v1/sessions HTTP/1.1\r\nhost: a\r\ncontent-length: -1\r\n\r\n",
     ];
     for bytes in garbage {
-        // A half request would rightly be waited for: the client's end says that no more comes.
+        // The daemon would wait for the rest of an incomplete request, so the client closes its side.
         let mut request = bytes.to_vec();
         request.extend_from_slice(b"\r\n\r\n");
         let answer = daemon.client.raw(&request).await;
@@ -171,7 +171,7 @@ async fn what_is_not_http_is_refused_and_the_daemon_serves_on() {
 #[tokio::test]
 async fn a_request_cut_anywhere_creates_nothing() {
     let mut daemon = Daemon::prepare();
-    // Nothing is waited for here, so that this process holds more connections than one caller usually may.
+    // The test does not wait for answers, so it needs more connections than the default limit of a caller.
     daemon.configure(|config| format!("{config}\n[limits]\nconnections_per_caller = 512\n"));
     daemon.run().await;
     let body = json!({ "directory": daemon.work(), "agent": "scripted" }).to_string();

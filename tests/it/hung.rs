@@ -99,7 +99,7 @@ async fn a_daemon_that_finds_a_hung_keeper_ends_in_time_and_takes_the_session_ov
     let status = session.view().await.status;
     let keeper = status.keeper_pid.unwrap();
     send(keeper, Signal::SIGSTOP);
-    // While it is asked something, and again when it is found.
+    // The hang is detected during the request, and a second time by the check that follows.
     let (path, client) = (session.path("/cancel"), daemon.client.clone());
     let asking = tokio::spawn(async move { client.attempt("POST", &path, "{}", None).await });
     for _ in 0..2 {

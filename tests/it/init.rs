@@ -15,7 +15,7 @@ use crate::harness::{Daemon, Session, journal, process, require, until};
 
 const PROGRAMS: [&str; 3] = ["agentd", "agentd-keeper", "agentctl"];
 
-/// A container. Its processes are seen from outside, under other pids.
+/// A container. The test sees its processes from outside, under other PIDs.
 struct Container {
     daemon: Daemon,
     runtime: Option<Child>,
@@ -62,7 +62,7 @@ impl Container {
         children(self.runtime.as_ref().unwrap().id())[0]
     }
 
-    /// The daemon that runs, if one does.
+    /// Returns the daemon that runs in the container.
     fn serving(&self) -> Option<u32> {
         let is_daemon = |pid: &u32| {
             let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -218,7 +218,7 @@ async fn process_1_reaps_what_is_given_to_it_and_reloads_the_daemon() {
 async fn a_container_whose_first_daemon_cannot_start_ends_with_its_words() {
     let Some(()) = require::root("a PID namespace") else { return };
     let container = Container::prepare();
-    // A mistake in the configuration keeps no daemon from starting; another one in the same state directory does.
+    // A mistake in the configuration does not prevent a start. Another daemon in the same state directory does.
     let state = container.daemon.root().join("state");
     fs::create_dir_all(&state).unwrap();
     let lock = fs::File::create(state.join("agentd.lock")).unwrap();

@@ -8,7 +8,7 @@ use agentd_api::session::{Phase, SessionSpec, SessionView};
 use crate::harness::Daemon;
 use crate::harness::ctl::ctl;
 
-/// How an agent refuses its launch, and what the failure says: the reason, and what to do.
+/// Flags of an agent that refuses its launch, with the reason and the remedy in the failure.
 const REFUSALS: [(&[&str], &str, &str); 3] = [
     (
         &["--refuse", "initialize", "-32603", "as you asked: not initialized"],
@@ -19,7 +19,7 @@ const REFUSALS: [(&[&str], &str, &str); 3] = [
     (&["--refuse", "session/new", "-32000", "Authentication required"], "requires a sign-in first", "Use an API key"),
 ];
 
-/// An agent that takes its time to end, so that its session is `stopping` for a while.
+/// Returns the specification of an agent that ends slowly, so that its session is `stopping` for a while.
 fn refusing(daemon: &Daemon, how: &[&str]) -> SessionSpec {
     daemon.scripted(&[how, &["--ignore-eof"]].concat())
 }

@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::harness::{Daemon, Session, process, until};
 
-/// A daemon whose configuration is changed here and there before it starts.
+/// Starts a daemon with these changes to its configuration.
 async fn daemon_with(changes: &[(&str, &str)], more: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| {
@@ -21,7 +21,7 @@ async fn daemon_with(changes: &[(&str, &str)], more: &str) -> Daemon {
     daemon
 }
 
-/// Crashed agents are started again at once, almost.
+/// Starts a daemon that restarts crashed agents almost at once.
 async fn restarting() -> Daemon {
     let quick = "restart = \"on-failure\"\nrestart_first = \"10ms\"\nrestart_longest = \"20ms\"";
     daemon_with(&[("restart = \"never\"", quick)], "").await
@@ -53,7 +53,7 @@ async fn a_crashed_agent_is_started_again_and_knows_its_conversation() {
 async fn an_agent_that_crashes_again_and_again_is_parked_until_somebody_resumes_it() {
     let daemon = restarting().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
-    // Each prompt kills the agent that gets it: one a launch, and none is sent twice.
+    // Each prompt kills the agent that gets it. Each launch gets one prompt, and no prompt is sent twice.
     let mut killed = 0;
     loop {
         let view = session
@@ -195,7 +195,7 @@ async fn an_agent_that_takes_more_memory_than_it_may_is_ended_and_its_neighbour_
     let mut spec = SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) };
     spec.limits.memory = Some(64 << 20);
     let session = daemon.session(&spec).await;
-    // tail keeps the last line, and this one has no end.
+    // tail keeps the last line in memory, and this line has no end.
     session.prompt("tool tail -n 1 /dev/zero").await;
     let view = session.wait_for_phase(Phase::Failed).await;
     let message = view.status.message.unwrap_or_default();

@@ -6,7 +6,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, Sess
 use crate::harness::session::update;
 use crate::harness::{Daemon, Session};
 
-/// A session with one turn behind it, stopped and resumed.
+/// Returns a session that had one turn, was stopped and was resumed.
 async fn resumed(daemon: &Daemon, flags: &[&str]) -> (Session, SessionView) {
     let session = daemon.session(&daemon.scripted(flags)).await;
     session.turn("say marker-of-the-past").await;
@@ -38,7 +38,7 @@ async fn history_that_the_agent_replays_is_not_journalled_twice() {
         assert_eq!(opened(&session), [OpenedBy::New, OpenedBy::Load], "{view:#?}");
         let heard = session.turn("remember").await.text;
         assert_eq!(heard, r#"["say marker-of-the-past"]"#);
-        // Once when it was said, once when it was remembered.
+        // The marker is in the agent's first answer, and in its answer about its memory.
         assert_eq!(markers(&session), 2, "{flags:?}");
         let replayed: u64 = session
             .journal()
@@ -93,6 +93,6 @@ async fn a_conversation_that_could_not_be_restored_fails_the_resume_until_a_new_
     let path = session.path("/resume?wait=60&new_conversation=true");
     daemon.client.call("POST", &path, "").await.expect::<SessionView>(202);
     session.wait_for_phase(Phase::Idle).await;
-    // Asked for, and so no loss.
+    // The client asked for a new conversation, so the daemon reports no loss.
     assert_eq!(opened(&session), [OpenedBy::New, OpenedBy::New]);
 }

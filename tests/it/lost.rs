@@ -11,7 +11,7 @@ use agentd_api::session::Phase;
 use crate::harness::session::said;
 use crate::harness::{Daemon, process, require, until, within};
 
-/// Waits until requests are answered at the path again.
+/// Waits until the daemon answers requests at the path again.
 async fn answers(daemon: &Daemon) {
     within("the daemon is reached again", async {
         while daemon.client.attempt("GET", "/healthz", "", None).await.is_none() {
@@ -85,7 +85,7 @@ async fn a_daemon_without_descriptors_says_so_and_is_alive_and_goes_on_when_ther
     let limit = format!("ulimit -n {LIMIT}; exec \"$@\"");
     daemon.enter(["/bin/sh", "-c", &limit, "sh"].map(str::to_owned).to_vec());
     daemon.run().await;
-    // Answered when they are loaded.
+    // The answer comes only after all plugins are loaded.
     daemon.client.get("/v1/plugins").await;
     let spec = serde_json::to_vec(&daemon.scripted(&[])).unwrap();
     let open = || fs::read_dir(format!("/proc/{}/fd", daemon.pid())).unwrap().count();

@@ -19,18 +19,18 @@ fn property(lab: &Lab, name: &str) -> String {
     lab.systemctl(&["show", "--value", "-p", name, "agentd.service"]).trim().to_owned()
 }
 
-/// A lab whose daemon has so long a watchdog.
+/// Returns a lab whose daemon has a watchdog of this number of seconds.
 async fn watched(seconds: u32) -> Lab {
     let lab = Lab::boot().await;
     let drop_in = format!("[Service]\nWatchdogSec={seconds}s\n");
     lab.write("/home/worker/.config/systemd/user/agentd.service.d/watchdog.conf", &drop_in);
-    // The daemon looks for fault points where there is a directory for them when it starts.
+    // The daemon uses fault points only if this directory exists at its start.
     lab.write(&format!("{STATE}/faults/README"), "");
     lab.systemctl(&["daemon-reload"]);
     lab
 }
 
-/// An agentctl that is not waited for.
+/// An agentctl that runs in the background.
 struct Asking(Child);
 
 impl Asking {

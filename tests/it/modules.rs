@@ -19,7 +19,7 @@ const VARIABLES: &str = "[\"*\", \"PATH\", \"MODULES_PAGER\"]";
 const GCC: &str = "#%Module1.0\nprepend-path PATH /apps/gcc/bin\nsetenv CC {gcc of \"12\"\nand more}\nconflict llvm\n";
 const LLVM: &str = "#%Module1.0\nsetenv CC clang\n";
 
-/// A daemon that loads these modules, granted so much; none on a machine without Environment Modules.
+/// Returns a daemon that loads these modules with this grant, or `None` on a machine without Environment Modules.
 async fn loading(modules: &[&str], grant: &str, more: &str) -> Option<Daemon> {
     require::shell_file(MODULECMD, "environment-modules")?;
     let mut daemon = Daemon::prepare();

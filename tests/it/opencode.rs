@@ -36,7 +36,7 @@ const TOOL: &str = "bash";
 
 type Variables = BTreeMap<String, Vec<u8>>;
 
-/// Prints the environment in a form that survives a terminal's, an agent's and a model's ideas of text.
+/// Prints the environment in a form that terminal, agent and model do not change.
 const PRINT_ENVIRONMENT: &str = "env -0 | od -An -v -tx1 | tr -d ' \\n'";
 
 fn read_environment(printed: &str) -> Variables {
@@ -88,7 +88,7 @@ fn opencode(program: &Path, model: &Model) -> RealAgent {
     }
 }
 
-/// The environment that the tool printed, as the model heard it.
+/// Returns the environment that the tool printed, as the model received it.
 fn heard(model: &Model) -> Variables {
     let asked = model.server.asked();
     let printed = asked.iter().rev().find_map(|asked| asked.texts("tool").pop());
@@ -159,7 +159,7 @@ async fn a_real_agents_tool_runs_in_exactly_the_environment_that_agentd_reports(
     tool.retain(|name, _| !added.contains(name));
 
     let view: EnvironmentView = daemon.client.get(&session.path("/environment?values=true")).await.expect(200);
-    // The value of a secret one is not said: opencode's configuration may have keys in it.
+    // A secret value is not printed, because opencode's configuration can contain keys.
     let secret: Vec<&str> =
         view.variables.iter().filter(|variable| variable.secret).map(|variable| variable.name.as_str()).collect();
     assert_eq!(secret, ["OPENCODE_CONFIG_CONTENT"]);

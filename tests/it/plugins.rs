@@ -8,7 +8,7 @@ use crate::guest::{Guest, LOGIN};
 use crate::harness::Daemon;
 use crate::harness::digest::sha256;
 
-/// A daemon whose pipeline ends with this component, granted one variable.
+/// Returns a daemon whose pipeline ends with this component. One variable is granted.
 fn daemon_with(component: &[u8], pin: &str) -> Daemon {
     let daemon = Daemon::prepare();
     let file = daemon.root().join("config/hostile.wasm");
@@ -25,14 +25,14 @@ fn daemon_with(component: &[u8], pin: &str) -> Daemon {
     daemon
 }
 
-/// The condition that a session of a daemon with this component comes to.
+/// Returns the condition of a session that this component lets fail.
 async fn comes_to(component: &[u8], pin: &str) -> Condition {
     let mut daemon = daemon_with(component, pin);
     daemon.run().await;
     let session = daemon.create(&daemon.scripted(&[])).await;
     let view = session.wait_for_phase(Phase::Failed).await;
     daemon.client.get("/healthz").await.expect::<serde_json::Value>(200);
-    // The daemon is the same one, and takes requests as before.
+    // The daemon did not restart, and still answers requests.
     assert!(fs::exists(format!("/proc/{}", daemon.pid())).unwrap());
     let condition =
         view.status.conditions.into_iter().find(|condition| condition.kind == ConditionType::EnvironmentReady);

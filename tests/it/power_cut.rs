@@ -19,7 +19,7 @@ fn fold(session: &Session) -> Option<u64> {
     document["fold"]["state"]["seq"].as_u64()
 }
 
-/// Everything of the daemon's ends at once.
+/// Kills the daemon and all its processes at once.
 fn power_off(daemon: &mut Daemon) {
     daemon.kill9();
     process::kill_all_of(daemon.root());
@@ -63,7 +63,8 @@ async fn whatever_a_power_cut_leaves_of_what_was_not_on_the_disk_every_session_c
         match random.below(3) {
             0 => drop(session.stop().await),
             1 => {
-                // A prompt whose beginning is cut off is sent once more: it has an end.
+                // If the cut removes the prompt's start record, the daemon sends the prompt again. So the prompt must
+                // have an end.
                 session.prompt("count 400 3").await;
                 session.wait_for("in its turn", |view| view.status.phase == Phase::Busy).await;
             }
@@ -73,7 +74,7 @@ async fn whatever_a_power_cut_leaves_of_what_was_not_on_the_disk_every_session_c
         let path = session.directory().join("journal.jsonl");
         let bytes = fs::read(&path).unwrap();
         let known = records(&bytes);
-        // Of session.json everything was brought to the disk before it.
+        // The daemon syncs these records before it writes their state to session.json.
         let remembered = fold(&session).unwrap_or(0);
         let kept = known.iter().filter(|(_, event)| is_durable(event) || event.seq <= remembered);
         let kept = kept.map(|(end, _)| *end).max().unwrap_or(0);
@@ -111,7 +112,7 @@ async fn a_resume_behind_a_journal_that_ends_before_its_fold_is_not_swallowed() 
     let bytes = fs::read(&path).unwrap();
     let known = records(&bytes);
     assert_eq!(fold(&session), known.last().map(|(_, event)| event.seq));
-    // As an agentd left it that did not bring the end of a session to the disk.
+    // An agentd that did not sync the end of a session would leave this state.
     let cut = known[known.len() - 3].0;
     fs::write(&path, &bytes[..cut]).unwrap();
     comes_back(&mut daemon, &session, "after").await;
@@ -153,7 +154,7 @@ async fn nothing_is_remembered_ahead_of_the_journal_on_the_disk() {
     let mut daemon = Daemon::prepare();
     fs::create_dir_all(daemon.state().join("faults")).unwrap();
     daemon.run().await;
-    // The first is that of the session's creation, the second that of its rest.
+    // The first sync is for the session's creation, the second for its idle state.
     fs::write(daemon.state().join("faults/journal.sync.before"), "pause at 2").unwrap();
     let session = daemon.session(&daemon.scripted(&[])).await;
     let hit = daemon.state().join("faults/journal.sync.before.hit");
@@ -177,7 +178,7 @@ async fn a_journal_that_was_damaged_in_the_middle_is_left_as_it_is() {
     bytes[known[middle].0 + 1] = b'?';
     fs::write(&path, &bytes).unwrap();
     fs::remove_file(path.with_file_name("journal.torn")).ok();
-    // Without its fold it has to be read.
+    // Without the stored fold, the daemon must read the journal.
     let document = path.with_file_name("session.json");
     let mut stored: serde_json::Value = serde_json::from_slice(&fs::read(&document).unwrap()).unwrap();
     stored.as_object_mut().unwrap().remove("fold");

@@ -91,7 +91,7 @@ fn add(daemon: &Daemon, name: &str, component: &[u8], grant: &str, keys: &str) {
 
 pub(crate) const ALL: &str = "required_by = \"all\"";
 
-/// How the world is from now on, as far as this prerequisite looks at it.
+/// Sets the content of the file that this prerequisite's check reads.
 pub(crate) fn world(daemon: &Daemon, name: &str, state: &str) {
     let file = daemon.root().join("config").join(name);
     let new = file.with_extension("new");
@@ -302,7 +302,7 @@ async fn a_forced_launch_goes_on_and_the_journal_has_who_forced_it() {
     assert_eq!((forced.launch, forced.missing.as_slice()), (2, &["vpn".to_owned()][..]));
     assert_eq!((forced.by.uid, forced.by.session), (nix::unistd::getuid().as_raw(), None));
     assert_eq!(forced.by.pid, Some(std::process::id()));
-    // The force was for that launch: the next one is refused again.
+    // The force applied only to that launch, and the next launch is refused again.
     session.stop().await;
     assert_eq!(resume(&daemon, &session, "").await.problem().code, Code::PrerequisitesNotMet);
 }
@@ -364,7 +364,7 @@ async fn fifty_sessions_that_wait_look_once_a_second_however_long_a_look_takes()
         let mut open = Vec::new();
         loop {
             open.push((listener.accept().await.unwrap().0, Instant::now()));
-            // The first is of before they waited.
+            // The first connection was before the sessions waited.
             if let [_, (_, first), .., (_, last)] = open.as_slice()
                 && open.len() == 8
             {
@@ -402,7 +402,7 @@ async fn what_is_checked_after_the_environment_is_shared_by_equal_ones() {
     let view = list(&daemon).await.remove(0);
     assert_eq!((view.name.as_str(), view.moment, view.used_by.len()), ("licence", Moment::AfterEnvironment, 4));
 
-    // Asked for now, it needs a session; and a launch that it refuses has its environment, and no agent.
+    // A check on request needs a session. A launch that it refuses has an environment, but no agent.
     let path = "/v1/prerequisites/licence/check";
     assert_eq!(daemon.client.post(path, &json!({})).await.problem().code, Code::InvalidRequest);
     world(&daemon, "licence", "fail: none left");
@@ -469,7 +469,7 @@ async fn a_drop_in_mid_session_is_in_the_condition_and_the_events_and_refuses_th
         panic!("{seen:?}")
     };
     assert_eq!((changed.reports.len(), changed.reports[0].name.as_str()), (1, "vpn"));
-    // Nothing is killed for it.
+    // The daemon ends no agent because of the change.
     assert_eq!(session.turn("say still here").await.text, "still here");
     world(&daemon, "licence", "warn: one left");
     let written = || session.journal().iter().filter(|event| is_change(event)).count();
@@ -495,7 +495,7 @@ async fn a_check_whose_plugin_could_not_be_loaded_is_made_when_its_file_is_mende
     reload(&daemon).await;
     let view = session.wait_for("it cannot be checked", |view| met(view).status == ConditionStatus::False).await;
     assert!(met(&view).message.contains("is not the pinned one"), "{view:#?}");
-    // No launch and no reload comes.
+    // The check runs again without a launch or a reload.
     fs::write(&component, good).unwrap();
     session.wait_for("it is checked again", |view| met(view).status == ConditionStatus::True).await;
 }

@@ -5,10 +5,11 @@ use std::process::{Command, Stdio};
 
 use crate::harness::{Daemon, process};
 
-/// An ordinary user without an account here, where root runs the test: to root everything is open.
+/// ID of an ordinary user without an account. The daemon runs as this user if the test runs as root, because root can
+/// read all memory.
 const USER: u32 = 60_124;
 
-/// The words before a command that is to run as the daemon does.
+/// Returns the prefix of a command that must run as the daemon's user.
 fn as_user(daemon: &mut Daemon) -> Vec<String> {
     if !nix::unistd::getuid().is_root() {
         return vec!["/usr/bin/env".to_owned()];
@@ -25,7 +26,7 @@ fn as_user(daemon: &mut Daemon) -> Vec<String> {
     ["/usr/bin/setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).to_vec()
 }
 
-/// The limit of core files, soft and hard.
+/// Returns the limit of core files, soft and hard.
 fn core_limit(limits: &str) -> String {
     limits.lines().find(|line| line.starts_with("Max core file size")).expect("each process has it").to_owned()
 }
@@ -34,7 +35,7 @@ fn core_limit(limits: &str) -> String {
 async fn nobody_but_root_can_look_into_daemon_and_keeper_and_an_agent_is_as_its_user_has_it() {
     let mut daemon = Daemon::prepare();
     let user = as_user(&mut daemon);
-    // The user has cores of this size.
+    // The user's limit allows core files of this size.
     let cores = ["/bin/sh", "-c", "ulimit -S -c 8 2>/dev/null; exec \"$@\"", "sh"].map(str::to_owned);
     daemon.enter(user.iter().cloned().chain(cores.clone()).collect());
     daemon.run().await;
@@ -51,8 +52,7 @@ async fn nobody_but_root_can_look_into_daemon_and_keeper_and_an_agent_is_as_its_
             assert!(!opens(pid, file), "{whose} {file} was opened");
         }
     }
-    // Its memory may be closed by the system (`kernel.yama.ptrace_scope`); its environment shows whether it is by
-    // agentd.
+    // The system may protect the agent's memory (`kernel.yama.ptrace_scope`), so the test reads its environment.
     assert!(opens(agent, "environ"), "an agent is as dumpable as any program");
 
     let of = |pid: u32| core_limit(&fs::read_to_string(format!("/proc/{pid}/limits")).unwrap());

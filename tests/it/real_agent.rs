@@ -48,12 +48,12 @@ impl Model {
         Self { server, gate }
     }
 
-    /// Lets one turn that takes its time end.
+    /// Lets one waiting turn end.
     pub(crate) fn release(&self) {
         self.gate.add_permits(1);
     }
 
-    /// Waits until the model was asked this, and so until the turn runs.
+    /// Waits until the model gets this message, which means that the turn runs.
     pub(crate) async fn heard(&self, prompt: &str) {
         let heard =
             |asked: &Asked| asked.has_tools && asked.texts("user").last().is_some_and(|last| last.contains(prompt));
@@ -75,7 +75,8 @@ pub(crate) struct RealAgent {
 impl RealAgent {
     pub(crate) fn spec(&self, daemon: &Daemon) -> SessionSpec {
         let mut spec = session::spec(daemon.work(), self.command.clone());
-        // In a file of their own: the text of a session's script is stored, and so has no key in it.
+        // The variables are in a separate file, because agentd stores the text of a session's script and may not store
+        // keys.
         let exports: Vec<String> =
             self.settings.iter().map(|(name, value)| format!("export {name}='{value}'\n")).collect();
         let file = daemon.root().join("settings.sh");
@@ -87,12 +88,12 @@ impl RealAgent {
     }
 }
 
-/// The path of a program, as an argument.
+/// Returns the path of a program as an argument.
 pub(crate) fn argument(program: &Path) -> String {
     program.to_str().expect("the tests' programs have names in UTF-8").to_owned()
 }
 
-/// The agent's whole life in one session, as issue and design promise it of every agent.
+/// Runs the agent through a whole session: turns, stops, restarts and the end of its processes.
 pub(crate) async fn whole_life(daemon: &mut Daemon, agent: &RealAgent, model: &Model) {
     let session = daemon.session(&agent.spec(daemon)).await;
 
@@ -117,7 +118,8 @@ pub(crate) async fn whole_life(daemon: &mut Daemon, agent: &RealAgent, model: &M
     session.wait_for_phase(Phase::Failed).await;
     process::assert_only(&[daemon.pid()], daemon.root(), "the agent's end left something");
 
-    // A launch of gemini may wait for the next minute, and the harness for one minute only: so it waits twice.
+    // A launch of gemini may wait for the next minute, which is the harness's time limit. So the test waits in two
+    // steps.
     session.post("/resume?wait=50", &serde_json::json!({})).await;
     session.wait_for_phase(Phase::Idle).await;
     assert_eq!(opened(&session), [OpenedBy::New, agent.reopened_by]);
@@ -199,7 +201,7 @@ fn permissions(session: &Session) -> Vec<String> {
     kinds.collect()
 }
 
-/// How the conversation was opened each time.
+/// Returns the method that opened the conversation, for each launch.
 fn opened(session: &Session) -> Vec<OpenedBy> {
     let events = session.journal().into_iter();
     let opened = events.filter_map(|event| match &event.body {

@@ -19,7 +19,7 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/scripts.md");
 /// Placeholder path in the page. Each site has its own path there.
 const VENDOR: &str = "/opt/Xilinx";
 
-/// How one example is tried.
+/// Test of one example.
 struct Recipe {
     name: &'static str,
     /// The user's login shell and its start-up file.
@@ -92,7 +92,7 @@ fn conda(daemon: &Daemon) -> Option<String> {
     Some(format!("export CONDA_EXE='{root}/bin/conda'\n. '{root}/etc/profile.d/conda.sh'\n"))
 }
 
-/// A program that prints its function, as `micromamba shell hook` does.
+/// Creates a program that prints its function, as `micromamba shell hook` does.
 fn micromamba(daemon: &Daemon) -> Option<String> {
     let file = daemon.root().join("bin/micromamba");
     let text = "#!/bin/sh\n[ \"$1 $2 $3 $4\" = \"shell hook --shell bash\" ] || { \
@@ -142,7 +142,7 @@ fn direnv(daemon: &Daemon) -> Option<String> {
     Some(String::new())
 }
 
-/// Environment Modules with one module, and the line of a start-up file that begins with them.
+/// Prepares Environment Modules with one module, and returns the line of a start-up file that begins with them.
 fn modules(daemon: &Daemon, shell: &str) -> Option<String> {
     let init = require::shell_file(&format!("/usr/share/modules/init/{shell}"), "environment-modules")?;
     require::shell_file(&format!("/bin/{shell}"), shell)?;
@@ -175,7 +175,7 @@ fn settings64(daemon: &Daemon) -> Option<String> {
     Some(String::new())
 }
 
-/// The examples of the page by their names: what stands behind the language of a block.
+/// Returns the examples of the page by their names, which follow the language of a block.
 fn examples() -> Vec<(String, String)> {
     let page = fs::read_to_string(PAGE).expect("the page is there");
     let mut found = Vec::new();
@@ -188,7 +188,7 @@ fn examples() -> Vec<(String, String)> {
     found
 }
 
-/// Runs one example in a project, and looks at what the agent has.
+/// Runs one example in a project, and checks the agent's variable.
 async fn works(recipe: &Recipe, text: &str) {
     let Recipe { name, login: (shell, file), prepare, expected: (variable, value) } = recipe;
     let mut daemon = Daemon::prepare();
@@ -198,7 +198,7 @@ async fn works(recipe: &Recipe, text: &str) {
     write(&daemon.home().join(file), &login);
     daemon.configure(|config| config.replace("shell = \"/bin/bash\"", &format!("shell = \"{shell}\"")));
     daemon.run().await;
-    // The page has no quotes here, and a temporary directory may have a blank in its name.
+    // The page has no quotes here, so blanks in the path of the temporary directory are escaped.
     let text = text.replace(VENDOR, &format!("{}{VENDOR}", root.replace(' ', "\\ ")));
     write(&daemon.work().join(".agentd-env.sh"), &text);
     daemon.client.post("/v1/scripts/allow", &json!({ "directory": daemon.work() })).await.expect::<Value>(200);

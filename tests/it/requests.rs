@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::harness::{Daemon, Session, until};
 
-/// A request with an idempotency key; its status and its document.
+/// Sends a request with an idempotency key, and returns the status and the document.
 async fn keyed<T: DeserializeOwned>(daemon: &Daemon, path: &str, key: &str, body: &str) -> (u16, T) {
     let request = format!(
         "POST {path} HTTP/1.1\r\nhost: agentd\r\nidempotency-key: {key}\r\n\
@@ -119,7 +119,7 @@ async fn programs_replaced_under_a_running_daemon_take_over_with_nothing_lost() 
             ("agentd-keeper", env!("CARGO_BIN_EXE_agentd-keeper")),
             ("agentctl", env!("CARGO_BIN_EXE_agentctl")),
         ] {
-            // As an installer does: a new file takes the name of the old one.
+            // As in an installation, a new file replaces the old file under its name.
             let new = programs.join(format!("{name}{suffix}"));
             fs::copy(path, &new).unwrap();
             fs::rename(new, programs.join(name)).unwrap();
@@ -138,7 +138,7 @@ async fn programs_replaced_under_a_running_daemon_take_over_with_nothing_lost() 
     assert!(check.status.success(), "{check:?}");
     assert!(String::from_utf8_lossy(&check.stdout).contains(session.id.as_str()), "{check:?}");
     install(".2");
-    // The daemon that runs is the old file, which has no name any more; it launches with the new keeper.
+    // The running daemon is the old file, which no longer has a name. It launches with the new keeper.
     let other = daemon.session(&daemon.scripted(&[])).await;
     daemon.terminate().await;
     daemon.run().await;

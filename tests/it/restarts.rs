@@ -7,7 +7,7 @@ use agentd_api::{Code, Event};
 use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session, journal, process, until, within};
 
-/// A daemon that starts crashed agents again after this time.
+/// Returns a daemon that restarts crashed agents after this time.
 async fn restarting(first: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     let restart = format!("restart = \"on-failure\"\nrestart_first = \"{first}\"\nrestart_longest = \"{first}\"");
@@ -16,7 +16,7 @@ async fn restarting(first: &str) -> Daemon {
     daemon
 }
 
-/// A session whose agent has crashed and is not started again for an hour.
+/// Returns a session whose agent has crashed and restarts after an hour.
 async fn backing_off(daemon: &Daemon) -> (Session, SessionView) {
     let session = daemon.session(&daemon.scripted(&[])).await;
     process::kill9(session.view().await.status.agent_pid.unwrap());
@@ -79,7 +79,7 @@ async fn a_session_that_waits_for_its_restart_says_when_it_comes_and_a_stop_canc
     daemon.run().await;
     let view = session.wait_for_phase(Phase::BackingOff).await;
     assert!(view.status.next_restart_at.is_some());
-    // A prompt waits for the restart, and is dropped with it.
+    // A prompt waits for the restart. The stop cancels both.
     let accepted = session.prompt("say later").await;
     let output = ctl(&daemon, &["stop", id]).await;
     assert!(output.status == Some(0), "{output:?}");

@@ -47,7 +47,7 @@ impl Counting {
         self.write("env-setup.sh", &script);
     }
 
-    /// Launches a session; how often the script was run until now, and what the agent has.
+    /// Launches a session, and returns the number of the script's runs so far and the agent's variables.
     async fn launch(&self) -> (usize, Variables) {
         let session = self.daemon.session(&self.daemon.scripted(&[])).await;
         let variables = of_agent(&session).await;

@@ -16,7 +16,7 @@ const PROFILE: &str = "export EDITOR=ed LANG=C.UTF-8 SSH_AUTH_SOCK=/run/keys ACM
     AWS_PROFILE=dev\n\
     export ANTHROPIC_API_KEY=planted-key-1 OPENAI_API_KEY=planted-key-2\n";
 
-/// A daemon with this profile and more in its configuration, which may say `{work}`.
+/// Starts a daemon with `PROFILE` and more configuration, in which `{work}` is the working directory.
 async fn configured(more: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     fs::write(daemon.home().join(".profile"), PROFILE).unwrap();
@@ -93,7 +93,7 @@ async fn each_scope_keeps_drops_and_gives_and_each_variable_names_the_scope_that
         assert!(explained.out.contains(step), "{explained:?}");
     }
 
-    // The session's own belong to it, whatever becomes of the daemon; those of the configuration are read again.
+    // The session keeps its own variables across daemons. Variables of the configuration are read again.
     session.stop().await;
     daemon.kill9();
     daemon.configure(|config| config.replace("A = \"agent\"", "A = \"changed\""));
@@ -238,7 +238,7 @@ async fn a_family_is_left_out_by_its_name_and_a_name_that_is_none_is_refused_wit
     assert!(message.contains("\"clowd\"") && message.contains("cloud, compilers"), "{message}");
 }
 
-/// A copy of the scripted agent at this path.
+/// Creates a copy of the scripted agent at this path.
 fn copy_to(path: &Path) {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     fs::copy(scripted_agent(), path).unwrap();

@@ -28,7 +28,7 @@ fn condition(view: &SessionView) -> Condition {
     conditions.find(|one| one.kind == ConditionType::EnvironmentValid).expect("each launch says it").clone()
 }
 
-/// A session whose own script is this.
+/// Returns a session with this script.
 async fn with_script(daemon: &Daemon, script: &str) -> Session {
     let mut spec = daemon.scripted(&[]);
     spec.env_setup = Some(script.to_owned());
@@ -39,7 +39,7 @@ async fn of_agent(session: &Session) -> serde_json::Value {
     serde_json::from_str(&session.turn("env").await.text).unwrap()
 }
 
-/// A daemon whose login is this, with a clean PATH.
+/// Returns a daemon with this profile and a clean PATH.
 async fn daemon(profile: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     write(&daemon.home().join(".profile"), &format!("export PATH=/usr/bin:/bin\n{profile}"));
@@ -167,7 +167,7 @@ async fn a_script_above_the_directory_is_found_runs_where_it_lies_and_is_approve
     let view: EnvironmentView = daemon.client.get(&session.path("/environment")).await.expect(200);
     assert_eq!((&view.scripts[0].path, &view.scripts[0].directory), (&script, &place));
 
-    // The nearest wins, and needs an approval of its own.
+    // The nearest script takes precedence, and needs its own approval.
     write(&deep.join(".agentd-env.sh"), "export RAN_IN=nearest\n");
     let view = daemon.create(&spec).await.wait_for_phase(Phase::Failed).await;
     let ready = view.status.conditions.iter().find(|one| one.kind == ConditionType::EnvironmentReady).unwrap();
@@ -196,7 +196,7 @@ fn modulefile(daemon: &Daemon) -> PathBuf {
     modules
 }
 
-/// A daemon whose user has this login shell, which reads the init file of modules in its start-up file.
+/// Returns a daemon whose user has this login shell. The start-up file reads the init file of the modules.
 async fn login_with_modules(shell: &str, file: &str, init: &Path) -> Daemon {
     let mut daemon = Daemon::prepare();
     fs::remove_file(daemon.home().join(".profile")).unwrap();
@@ -208,7 +208,7 @@ async fn login_with_modules(shell: &str, file: &str, init: &Path) -> Daemon {
     daemon
 }
 
-/// `module` and `ml` work in the scripts of every shell, with what this login shell has said.
+/// Asserts that `module` and `ml` work in the scripts of every shell, after this login shell.
 async fn modules_everywhere(shell: &str, file: &str, init: &Path) {
     let daemon = login_with_modules(shell, file, init).await;
     for (program, package) in SHELLS {

@@ -1,4 +1,4 @@
-//! Secrets: where they are taken from, who gets them, and that they stand nowhere but in the agent's environment.
+//! Secrets: their sources, their recipients, and the promise that only the agent's environment contains them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -114,7 +114,7 @@ impl All {
         [&self.login[..], &self.global, &self.directory, &self.session, &self.named].concat()
     }
 
-    /// Those that the agent gets.
+    /// Returns the secrets that the agent gets.
     fn given(&self) -> Vec<Planted> {
         [&self.login[..4], &self.global, &self.directory, &self.session, &self.named].concat()
     }
@@ -150,7 +150,7 @@ impl All {
     }
 }
 
-/// Everything that agentd writes.
+/// Returns the secrets in all files that agentd writes.
 fn leaks(daemon: &Daemon, planted: &[Planted]) -> Vec<String> {
     let mut leaks = found_below(&daemon.state(), planted);
     leaks.extend(found_below(&daemon.root().join("run"), planted));
@@ -173,7 +173,7 @@ async fn twenty_planted_secrets_are_nowhere_but_in_the_agents_environment_even_a
     let mut spec = daemon.scripted(&[]);
     spec.permissions = PermissionPolicy::Allow;
     let root = quoted(daemon.root());
-    // With all the others in its environment it waits until it was looked at.
+    // The script has all other secrets in its environment, and waits until the test has looked at the processes.
     spec.env_setup = Some(format!(
         "export SESSION_COOKIE=\"$(cat {root}/cookie)\"\nJWT_SECRET=$(cat {root}/jwt); export JWT_SECRET\n\
          touch {root}/begun; while ! test -e {root}/seen; do sleep 0.01; done\n"
@@ -194,7 +194,7 @@ async fn twenty_planted_secrets_are_nowhere_but_in_the_agents_environment_even_a
     }
     assert_eq!(environment["GITHUB_TOKEN"], Value::Null, "the whitelist drops it");
 
-    // In a message, as JSON in JSON; with every character escaped; in a tool's output; on stderr, and one by one.
+    // The agent prints the secrets in a message, escaped, in a tool's output and on stderr, and then one alone.
     let said = session.turn("env\nunicode").await.text;
     assert_eq!(said.matches("‹secret›").count(), 2 * given.len(), "{said}");
     let said = session.turn("tool printenv; bash -lc printenv").await.text;
@@ -220,11 +220,11 @@ async fn twenty_planted_secrets_are_nowhere_but_in_the_agents_environment_even_a
         assert!(hidden, "{}: {variable:?}", one.name);
     }
     session.stop().await;
-    // Every record is read: what is masked is still JSON.
+    // Every record can be parsed, so masked records are still JSON.
     assert!(session.journal().len() > 20);
     assert_eq!(leaks(&daemon, &every), Vec::<String>::new());
 
-    // And the search would have found them.
+    // A planted secret proves that the search finds secrets.
     private(&daemon.state().join("planted"), &every[0].value);
     assert_eq!(leaks(&daemon, &every).len(), 1);
 }

@@ -15,7 +15,7 @@ use crate::harness::session::said;
 
 const BUILD: &str = "/home/worker/build";
 
-/// A lab in which nothing is installed, and a build lies in a directory.
+/// Returns a lab in which nothing is installed and a directory contains a build.
 async fn bare() -> Lab {
     let lab = Lab::boot().await;
     lab.systemctl(&["disable", "--now", "agentd.socket"]);
@@ -33,7 +33,7 @@ async fn bare() -> Lab {
         }
     }
     lab.systemctl(&["daemon-reload"]);
-    // Its owner, and the right to read the journal, which a first user is given by most distributions.
+    // The worker owns the build, and can read the journal, as the first user of most distributions can.
     let groups = lab.path("/etc/group");
     let text = fs::read_to_string(&groups).expect("it is there");
     let text: Vec<String> = text
@@ -45,7 +45,7 @@ async fn bare() -> Lab {
     lab
 }
 
-/// Another build of the same version: a byte behind the end of a program changes nothing but the program's digest.
+/// Makes another build of the same version. A byte after a program's end changes only the program's digest.
 fn build_again(lab: &Lab) {
     for name in ["agentd", "agentd-keeper", "agentctl"] {
         let mut file = File::options().append(true).open(lab.path(BUILD).join(name)).expect("it is there");
@@ -86,7 +86,7 @@ async fn turn_ends(lab: &Lab, id: &SessionId) {
     lab.journal_shows(id, "the turn ends", |journal| journal.contains("\"kind\":\"turn.ended\"")).await;
 }
 
-/// The program of the service that runs, byte for byte.
+/// Returns whether the running service has this program, byte for byte.
 fn runs(lab: &Lab, program: &Path) -> bool {
     let pid = property(lab, "agentd.service", "MainPID");
     let running = fs::read(lab.path(&format!("/proc/{pid}/exe"))).expect("it runs");
@@ -134,7 +134,7 @@ async fn an_ordinary_user_installs_agentd_the_first_request_starts_it_and_an_upg
     fs::set_permissions(installed.with_extension("old"), Permissions::from_mode(0o755)).expect("root may");
     fs::rename(installed.with_extension("old"), &installed).expect("root may");
 
-    // A build that reads no session document of today's is refused, and nothing has changed.
+    // A build that cannot read the present session documents is refused, and nothing changes.
     let (build, agent) =
         (lab.path(BUILD).join("agentd"), lab.agentctl(&["show", id.as_str()])["status"]["agent_pid"].clone());
     let good = fs::read(&build).expect("it is there");
@@ -203,7 +203,7 @@ async fn an_upgrade_whose_daemon_does_not_start_leaves_the_one_before_running_an
     assert_eq!(left("/home/worker/.config/fish"), Vec::<String>::new());
     assert!(lab.path("/home/worker/.local/state/agentd/sessions").join(id.as_str()).exists(), "state stays");
 
-    // The next one takes the session over, and ends it where that is asked for.
+    // The next installation takes the session over, and `--drain` ends it.
     succeeds(&service(&lab, &["install", "--no-linger"]));
     assert_eq!(lab.agentctl(&["show", id.as_str()])["status"]["launches"], 1);
     succeeds(&service(&lab, &["uninstall", "--drain"]));

@@ -82,7 +82,7 @@ async fn a_working_directory_that_is_silent_refuses_its_launches_and_holds_no_th
         daemon.client.get(&path).await;
         assert_eq!(stuck(&daemon), 0, "{path}");
     }
-    // The one look, and that it was killed.
+    // The daemon looked once, and killed the process that looked.
     assert_eq!((stuck(&daemon), looks(&daemon), dead.requests()), (0, 1, 2), "nobody else has touched it");
     let other = daemon.session(&daemon.scripted(&[])).await;
     assert_eq!(other.turn("say here").await.text, "here");

@@ -35,7 +35,7 @@ fn found(view: &SessionView) -> &Condition {
     conditions.find(|condition| condition.kind == ConditionType::SnapshotFresh).unwrap_or_else(|| panic!("{view:#?}"))
 }
 
-/// A profile that counts how often it is read.
+/// Writes a profile that counts its reads.
 fn profile(daemon: &Daemon, rest: &str) {
     let text = format!("echo run >> {}\n{rest}\n", quoted(counter(daemon)));
     std::fs::write(daemon.home().join(".profile"), text).unwrap();
@@ -67,7 +67,7 @@ async fn send_terminal(daemon: &Daemon, editor: &str) -> String {
     view.id
 }
 
-/// Whether a file below holds these bytes.
+/// Returns whether a file below the directory contains these bytes.
 fn holds(directory: &Path, needle: &str) -> Option<PathBuf> {
     for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
@@ -129,7 +129,7 @@ async fn fifty_launches_at_once_run_the_login_shell_once_and_a_changed_file_make
 async fn created(daemon: &Daemon, spec: &SessionSpec, count: usize) -> Vec<Session> {
     let mut sessions = Vec::new();
     for _ in 0..count {
-        // The request is answered before the launch has got anywhere.
+        // The answer comes before the launch has made progress.
         sessions.push(daemon.create(spec).await);
     }
     sessions

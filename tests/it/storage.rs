@@ -48,7 +48,7 @@ fn encrypt(daemon: &Daemon, key: &str) {
     daemon.configure(|config| format!("{config}\n[environment.encryption]\nenabled = true\nkey = {key}\n"));
 }
 
-/// Resumes where that is to fail; how it failed.
+/// Resumes a session whose launch must fail, and returns its view.
 async fn fails(session: &Session) -> SessionView {
     session.post("/resume?wait=60", &serde_json::Value::Null).await;
     session.wait_for_phase(Phase::Failed).await
@@ -110,7 +110,7 @@ async fn what_is_kept_of_an_environment_is_private_and_has_no_secret_in_clear() 
     let daemon = Daemon::start().await;
     script(&daemon, &format!("export SOME_TOKEN='{SECRET}' PLAIN=shown\n"));
     let session = daemon.session(&daemon.scripted(&[])).await;
-    // The script itself is the user's; what agentd keeps is below the state directory.
+    // The script belongs to the user. agentd's own files are below the state directory.
     assert_eq!(daemon.holders(SECRET), NOWHERE);
     assert_eq!(fs::metadata(file(&session)).unwrap().permissions().mode() & 0o7777, 0o600);
     assert!(content(&session).contains("shown"));
@@ -208,7 +208,7 @@ async fn a_key_is_changed_for_all_sessions_and_a_credential_is_read_where_system
     assert!(moved.key != rotated.key && content(&one).contains(&moved.key));
     daemon.terminate().await;
 
-    // In clear again at the next launch, and readable until then.
+    // The next launch stores the environment unencrypted. Until then the encrypted environment can be read.
     daemon.configure(|config| config.replace("enabled = true", "enabled = false"));
     daemon.run().await;
     assert_eq!(reported(&daemon, &one, "").await.launch, 1);

@@ -21,7 +21,7 @@ struct Step {
     pieces: Vec<String>,
 }
 
-/// The commands below a heading.
+/// Returns the commands below a heading.
 fn steps(heading: &str) -> Vec<Step> {
     let section = PAGE.split("\n### ").find(|part| part.starts_with(heading)).expect("the page has the section");
     let block = section.split("```console\n").nth(1).and_then(|rest| rest.split("```").next()).expect("it has a block");
@@ -37,7 +37,7 @@ fn steps(heading: &str) -> Vec<Step> {
     steps
 }
 
-/// A terminal: a directory and what is in its environment.
+/// A terminal with a directory and variables.
 struct Terminal<'a> {
     daemon: &'a Daemon,
     directory: PathBuf,
@@ -45,7 +45,7 @@ struct Terminal<'a> {
 }
 
 impl Terminal<'_> {
-    /// Runs a line as the person types it.
+    /// Runs a line that the person types.
     async fn run(&self, line: &str) -> Said {
         let mut command = std::process::Command::new("/bin/sh");
         let programs = Path::new(env!("CARGO_BIN_EXE_agentctl")).parent().expect("it is in a directory");
@@ -57,7 +57,7 @@ impl Terminal<'_> {
         end_of(command.spawn().expect("it can be executed")).await
     }
 
-    /// Does what the documentation says under this heading.
+    /// Runs the commands below this heading of the documentation.
     async fn follow(&self, heading: &str) {
         for Step { command, pieces } in steps(heading) {
             let said = self.run(&command).await;
@@ -71,11 +71,11 @@ impl Terminal<'_> {
     }
 }
 
-/// A session called `work` in a directory below the home.
+/// Creates a session with the name `work` in a directory below the home.
 async fn work(daemon: &Daemon) -> (Session, PathBuf) {
     let directory = daemon.home().join("project");
     fs::create_dir_all(&directory).unwrap();
-    // An administrator's file creation mask does not make the directory another's to write.
+    // The mode is set explicitly, so that no umask makes the directory writable by others.
     fs::set_permissions(&directory, fs::Permissions::from_mode(0o755)).unwrap();
     let name = Some("work".parse().unwrap());
     let spec = SessionSpec { directory: directory.clone(), name, ..daemon.scripted(&[]) };

@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use crate::harness::planted::{Planted, found_below};
 use crate::harness::{Daemon, until, within};
 
-/// A daemon that listens on a port of the system's choice, with a token of its own.
+/// A daemon that listens on a free port, with its own token.
 struct Listening {
     daemon: Daemon,
     address: String,
@@ -141,7 +141,7 @@ async fn without_a_token_that_can_be_used_the_socket_serves_and_tcp_is_off_until
         let doctor: DoctorView = daemon.client.get("/v1/doctor").await.expect(200);
         let check = doctor.checks.iter().find(|check| check.name == "configuration").unwrap();
         assert!(check.outcome == Outcome::Fail && check.summary.contains(said), "{check:?}");
-        // Sessions have nothing to do with it.
+        // Sessions still start with this mistake.
         daemon.session(&daemon.scripted(&[])).await;
 
         fs::write(&file, "0123456789abcdef0123").unwrap();

@@ -1,4 +1,4 @@
-//! Nothing is left behind: the end of an agent, in whatever way, is the end of its whole tree.
+//! Complete cleanup: when an agent ends for any reason, its whole process tree ends.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use agentd_api::session::{PermissionPolicy, Phase};
 
 use crate::harness::{Daemon, Session, process, until};
 
-/// Starts every kind of descendant and returns the pids of them all, and of the agent and the keeper.
+/// Starts every kind of descendant, and returns the PIDs of all descendants, the agent and the keeper.
 async fn grow(daemon: &Daemon, flags: &[&str]) -> (Session, Vec<u32>) {
     let mut spec = daemon.scripted(flags);
     spec.permissions = PermissionPolicy::Allow;

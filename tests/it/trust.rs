@@ -17,7 +17,7 @@ use crate::harness::Daemon;
 use crate::harness::client::in_query;
 use crate::harness::quote::quoted;
 
-/// A directory with a script in it, and the canary that the script leaves when it runs.
+/// A directory with a script, and the canary file that the script creates.
 struct Yard<'a> {
     daemon: &'a Daemon,
     directory: PathBuf,
@@ -38,7 +38,7 @@ impl<'a> Yard<'a> {
         self.directory.join("canary")
     }
 
-    /// A script that says which it is.
+    /// Returns a script whose canary contains this word.
     fn text(&self, word: &str) -> String {
         format!("echo {word} >>{}\nexport FROM_SCRIPT={word}\n", quoted(self.canary()))
     }
@@ -61,7 +61,7 @@ impl<'a> Yard<'a> {
         self.listed("").await.scripts[0].state
     }
 
-    /// Launches a session in the directory; its environment cannot be made, and nothing ran.
+    /// Launches a session in the directory. Asserts that its environment cannot be built and no script ran.
     async fn refused(&self) -> Condition {
         let before = fs::read(self.canary()).unwrap_or_default();
         let mut spec = self.daemon.scripted(&[]);
@@ -81,7 +81,7 @@ impl<'a> Yard<'a> {
         condition
     }
 
-    /// Launches a session in the directory; its script ran.
+    /// Launches a session in the directory. Asserts that its script ran.
     async fn runs(&self, word: &str) {
         let mut spec = self.daemon.scripted(&[]);
         spec.directory.clone_from(&self.directory);
@@ -238,7 +238,7 @@ async fn approvals_outlive_the_daemon_and_what_was_approved_is_for_its_owner_alo
     assert!(diff.contains("-export FROM_SCRIPT=kept"), "{diff}");
 }
 
-/// `agentctl` with this daemon, without a terminal.
+/// Runs `agentctl` with this daemon, without a terminal.
 fn agentctl(daemon: &Daemon, args: &[&str]) -> (i32, String, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_agentd")).with_file_name("agentctl");
     let output = Command::new(program)
@@ -346,7 +346,7 @@ async fn an_approved_script_knows_its_own_name_and_finds_what_lies_beside_it() {
         scripts.push(("#!/usr/bin/fish\n", fish, place.clone()));
     }
     if Path::new("/usr/bin/tcsh").exists() {
-        // It tells a script nothing of where that lies, and gets a copy.
+        // tcsh does not report a script's path to the script, and runs a copy of the script.
         let tcsh = format!("source {}\nsetenv PLACE none\n", quoted(beside.join("lib.csh")));
         scripts.push(("#!/usr/bin/tcsh -f\n", tcsh, PathBuf::from("none")));
     }

@@ -7,7 +7,7 @@ use agentd_api::{Code, Event};
 use crate::harness::session::said;
 use crate::harness::{Daemon, Session};
 
-/// Waits until the agent has said this in the turn that runs.
+/// Waits until the agent has printed this text in the current turn.
 async fn hears(session: &Session, after: u64, text: &str) -> Vec<Event> {
     let mut events = session.events(&format!("after={after}")).await;
     events.until(&format!("the agent says {text:?}"), |event| said(event).is_some_and(|said| said == text)).await

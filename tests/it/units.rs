@@ -18,10 +18,10 @@ enum Form {
     /// An absolute path without characters that only a shell would expand, because launchd expands nothing.
     Path,
     Flag,
-    /// At least this, and at most that.
+    /// A number from this minimum to this maximum.
     Number(u64, u64),
     Texts,
-    /// A program's path, and its arguments.
+    /// The path of a program, and its arguments.
     Command,
     /// These keys and no other.
     Table(&'static [(&'static str, Form)]),
@@ -95,7 +95,7 @@ const JOB: Form = Table(&[
     ("EnvironmentVariables", All(&Text)),
     ("Umask", MODE),
     ("ExitTimeOut", Number(0, ANY)),
-    // Below 10 it does nothing.
+    // A value below 10 has no effect.
     ("ThrottleInterval", Number(10, ANY)),
     ("WatchPaths", Texts),
     ("QueueDirectories", Texts),
@@ -148,7 +148,7 @@ fn mistakes(at: &str, value: &Value, form: &Form) -> Vec<String> {
             if !found.is_empty() {
                 return found;
             }
-            // execvp(3) would look a bare name up on launchd's own PATH.
+            // execvp(3) would search launchd's own PATH for a bare name.
             mistakes(&format!("{at}[0]"), &value.as_array().expect("a list")[0], &Form::Path)
         }
         Table(keys) => {
@@ -215,7 +215,7 @@ fn every_key_of_the_launch_agent_is_one_that_launchd_knows_and_has_a_value_of_it
     assert_eq!(mistakes_of_job(&launch_agent()), [""; 0]);
 }
 
-/// Changes the value that these keys lead to; `None` takes it away.
+/// Changes the value at the end of these keys. `None` removes the value.
 fn changed(keys: &[&str], value: Option<Value>) -> Dictionary {
     fn change(dictionary: &mut Dictionary, keys: &[&str], value: Option<Value>) {
         let (key, rest) = keys.split_first().expect("a key");

@@ -32,7 +32,7 @@ fn write(path: &Path, text: &str) {
     fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
 }
 
-/// `agentctl validate`: its status and what it printed.
+/// Runs `agentctl validate`, and returns its status and output.
 fn agentctl(daemon: &Daemon, args: &[&str]) -> (i32, String) {
     let program = Path::new(env!("CARGO_BIN_EXE_agentd")).with_file_name("agentctl");
     let output = Command::new(program)

@@ -12,7 +12,7 @@ use crate::effects::{From, Given, Kind, component};
 use crate::harness::digest::sha256;
 use crate::harness::{Daemon, Session};
 
-/// A daemon with a provider that gives these changes, under this grant, before the user's scripts.
+/// Returns a daemon with a provider that makes these changes under this grant, before the user's scripts.
 async fn giving(given: &[Given<'_>], grant: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     let component = component(given);
@@ -54,7 +54,7 @@ async fn environment(session: &Session) -> Value {
     serde_json::from_str(&session.turn("env").await.text).unwrap()
 }
 
-/// Names that steer programs, with what would leave a mark where it is evaluated.
+/// Variables that control programs. Each value leaves a mark if a program evaluates it.
 const ATTACKS: [(&str, &str); 6] = [
     ("BASH_ENV", "$(touch \"$HOME/mark\")"),
     ("BASH_FUNC_cat%%", "() { touch \"$HOME/mark\"; }"),
