@@ -48,6 +48,7 @@ impl EnvironmentSpec {
 
 /// The source of a session's initial environment, before any provider runs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotSource {
     /// The environment that the user's login shell gives to a program, taken at each launch.
@@ -61,6 +62,7 @@ pub enum SnapshotSource {
 
 /// The directory in which the login shell's environment is captured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotScope {
     /// The user's home directory. One snapshot serves all sessions.
@@ -72,6 +74,7 @@ pub enum SnapshotScope {
 
 /// How a launch after the first treats the environment of the previous launch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Refresh {
     /// Reuses the stored environment as a whole. Secrets are fetched again.

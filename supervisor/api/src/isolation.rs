@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The isolation level of an agent. Later levels are stricter.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Isolation {
     /// No isolation: the agent runs as an ordinary process of the user.
@@ -26,6 +27,7 @@ impl Isolation {
 
 /// Action of a launch if the kernel lacks a part of the isolation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationMissing {
     /// The launch fails and names the missing part.

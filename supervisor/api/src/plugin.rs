@@ -36,6 +36,8 @@ pub enum PluginState {
 
 /// Action of a launch if a provider fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "PluginOnFailure"))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
     /// The launch fails.

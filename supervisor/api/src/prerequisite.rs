@@ -9,6 +9,7 @@ use crate::id::SessionId;
 
 /// When a prerequisite is checked during a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
     /// Before the environment is built. The check does not depend on a session, so sessions share its result.
@@ -16,6 +17,7 @@ pub enum Moment {
     /// After the environment is built. The check receives the session's environment.
     AfterEnvironment,
     /// A moment newer than this reader.
+    #[cfg_attr(feature = "schema", schemars(skip))]
     #[serde(other)]
     Unknown,
 }
@@ -49,6 +51,8 @@ impl Outcome {
 
 /// Action of a launch if a prerequisite fails or its check cannot decide.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "PrerequisiteOnFailure"))]
 #[serde(rename_all = "kebab-case")]
 pub enum OnFailure {
     /// The launch is refused, or waits.
@@ -60,6 +64,7 @@ pub enum OnFailure {
 
 /// Sessions that need a prerequisite, in addition to those whose spec names it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct RequiredBy {
     /// Whether all sessions need the prerequisite.

@@ -84,6 +84,16 @@ impl FromStr for Time {
     }
 }
 
+/// Serializes the duration as people write it, for default values in the schema of the configuration.
+#[cfg(feature = "schema")]
+impl serde::Serialize for Time {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let span = SignedDuration::try_from(self.0).map_err(serde::ser::Error::custom)?;
+        let text = format!("{span:#}");
+        serializer.serialize_str(if self.0.is_zero() { "0s" } else { &text })
+    }
+}
+
 impl Time {
     /// Makes a duration from a number of seconds.
     fn of_seconds(seconds: f64) -> Result<Self, InvalidQuantity> {

@@ -64,6 +64,7 @@ pub struct SessionSpec {
 
 /// Extent of the note that an agent receives before the first prompt after a resume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ResumeNote {
     /// No note.
@@ -77,6 +78,7 @@ pub enum ResumeNote {
 
 /// Whether agentd restarts an agent that crashes after its conversation was open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RestartPolicy {
     /// The session fails and waits for a resume.
@@ -119,8 +121,9 @@ pub struct SessionLimits {
 
 /// A share of the CPU from 1 to 10000. The default is 100 (systemd.resource-control(5), `CPUWeight=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "u16", into = "u16")]
-pub struct CpuWeight(u16);
+pub struct CpuWeight(#[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))] u16);
 
 /// Error for a number that is not a valid CPU weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -179,6 +182,7 @@ impl SessionSpec {
 
 /// Source of the answers to the agent's permission requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PermissionPolicy {
     /// A client.

@@ -38,7 +38,7 @@ impl Default for Control {
 
 /// Rights of callers inside a session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum Guests {
     /// Only `/healthz`.
@@ -52,7 +52,7 @@ pub enum Guests {
 
 /// Source of a token.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum TokenSource {
     /// A credential of the systemd service, by its name.

@@ -31,11 +31,9 @@ pub struct Environment {
     pub deadline: Time,
     /// Initial environment of sessions whose request names none: `login-shell`, `terminal` or `stored`. Default:
     /// `login-shell`.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::SnapshotSource"))]
     pub source: SnapshotSource,
     /// How launches after the first treat the environment of the previous launch: `stored`, `fresh` or `warn`.
     /// Default: `fresh`.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::Refresh"))]
     pub refresh: Refresh,
     /// Whether sessions of one directory share a terminal's or a stored environment. Default: `false`.
     pub share: bool,
@@ -48,7 +46,6 @@ pub struct Environment {
     /// Directory in which the login shell's environment is captured: `user` for the home directory, `directory` for
     /// the session's directory. Default: `directory` if the hook of a tool such as direnv or mise is installed and
     /// finds a file there, otherwise `user`.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::SnapshotScope>"))]
     pub snapshot_scope: Option<SnapshotScope>,
     /// Encryption of stored environments.
     pub encryption: Encryption,
@@ -65,7 +62,7 @@ pub struct Environment {
 
 /// Action for the background processes of a login shell or a script.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum Children {
     /// The processes are killed.
@@ -77,7 +74,7 @@ pub enum Children {
 
 /// Recipients of exported bash functions.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum Functions {
     /// Only environment scripts, which use functions such as `module`.
@@ -91,7 +88,7 @@ pub enum Functions {
 
 /// Encryption of stored environments.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(default, deny_unknown_fields)]
 pub struct Encryption {
     /// Whether files are encrypted at their next write. Encrypted files are read in any case. Default: `false`.
@@ -104,7 +101,7 @@ pub struct Encryption {
 
 /// Source of an encryption key.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum KeySource {
     /// A file in the state directory, which agentd creates.
@@ -136,6 +133,14 @@ impl Provider {
     /// Returns the name of this step of the pipeline.
     pub fn step(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.plugin)
+    }
+}
+
+/// Serializes a provider that has only a plugin's name, for the default value in the schema.
+#[cfg(feature = "schema")]
+impl serde::Serialize for Provider {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.plugin)
     }
 }
 
@@ -206,7 +211,7 @@ impl Default for Environment {
 
 /// A source of variables at a login.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum LoginSource {
     /// `PATH` of `/etc/login.defs`: `ENV_SUPATH` for root, `ENV_PATH` for others.

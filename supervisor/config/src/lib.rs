@@ -112,12 +112,10 @@ pub struct Agent {
     pub command: Vec<String>,
     /// How later launches of the agent's sessions treat the environment of the previous launch: `stored`, `fresh` or
     /// `warn`. Default: the value of `environment.refresh`.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Refresh>"))]
     #[serde(default)]
     pub refresh: Option<Refresh>,
     /// Minimum isolation of the agent's sessions: `none` or `guard`. Default: `none`. A session can request a
     /// stricter level.
-    #[cfg_attr(feature = "schema", schemars(with = "schema::Isolation"))]
     #[serde(default)]
     pub isolation: Isolation,
     /// Names and patterns of variables that pass the whitelist in addition to its own list. Default: none.

@@ -82,7 +82,6 @@ pub struct Limits {
     pub tasks: Option<u64>,
     /// CPU share of a session relative to the other sessions while all are busy, from 1 to 10000. It requires that
     /// sessions run as systemd units. Default: not set, and systemd uses 100.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::CpuWeight>"))]
     pub cpu_weight: Option<CpuWeight>,
     /// Maximum rate in bytes per second at which an agent's output is read. A faster agent is slowed down, and no
     /// output is lost. Default: no limit.
@@ -112,7 +111,6 @@ pub struct Launch {
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Time"))]
     pub replay_quiet: Time,
     /// Whether agentd restarts an agent that crashed: `never` or `on-failure`. Default: `on-failure`.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::RestartPolicy"))]
     pub restart: RestartPolicy,
     /// Pause before the first restart. Each further pause is twice as long, up to `restart_longest`. Default: 1 s.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Time"))]
@@ -121,7 +119,6 @@ pub struct Launch {
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Time"))]
     pub restart_longest: Time,
     /// Action of a launch if the kernel lacks a part of the agent's isolation: `fail` or `warn`. Default: `fail`.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::IsolationMissing"))]
     pub isolation_missing: IsolationMissing,
     /// Whether an agent with the isolation `guard` reaches the user's service manager and session bus: `hide` or
     /// `keep`. Default: `hide`.
@@ -130,7 +127,7 @@ pub struct Launch {
 
 /// Access of a guarded agent to the user's service manager and session bus.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationBus {
     /// The sockets are covered, so `systemd-run --user` cannot start a process outside of the session.
@@ -155,7 +152,6 @@ impl Launch {
 pub struct Resume {
     /// Extent of the note before the first prompt after a resume or a restart: `off`, `brief` or `full`. Default:
     /// `brief`. A session can have its own value.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::ResumeNote"))]
     pub note: ResumeNote,
 }
 
@@ -192,6 +188,17 @@ enum RawKept {
     Text(String),
 }
 
+/// Serializes the size as a number, for default values in the schema.
+#[cfg(feature = "schema")]
+impl serde::Serialize for KeptSize {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self.0.0 {
+            Some(bytes) => serializer.serialize_u64(bytes),
+            None => serializer.serialize_str("unlimited"),
+        }
+    }
+}
+
 impl TryFrom<RawKept> for KeptSize {
     type Error = InvalidQuantity;
 
@@ -206,7 +213,7 @@ impl TryFrom<RawKept> for KeptSize {
 
 /// Durability of a session's records, which determines the loss at a power cut.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum Durability {
     /// Every record is synced before clients see it. A power cut loses no visible record.
@@ -220,7 +227,7 @@ pub enum Durability {
 
 /// The manager of the sessions' processes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(rename_all = "kebab-case")]
 pub enum Manager {
     /// `systemd` if agentd runs as a systemd service, otherwise `detached`.

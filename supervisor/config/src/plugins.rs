@@ -29,14 +29,12 @@ pub struct Plugin {
     pub sha256: Option<Sha256Pin>,
     /// Capabilities of the plugin. Default: none for a plugin from a file, and the capabilities it needs for a
     /// built-in plugin.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Grant>"))]
     pub grant: Option<Grant>,
     /// Settings for every use of the plugin. Settings of a use override them key by key. Default: none.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Settings"))]
     pub settings: toml::Table,
     /// Action of a launch if the plugin fails: `fail` or `skip`. Default: `fail`. The built-in `whitelist` cannot be
     /// skipped.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::PluginOnFailure"))]
     pub on_failure: OnFailure,
     /// Limits of one call of the plugin.
     pub limits: PluginLimits,
@@ -60,7 +58,7 @@ pub struct Origin {
 
 /// Limits of one call of a plugin. A limit that is left out has its general value.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(default, deny_unknown_fields)]
 pub struct PluginLimits {
     /// Time limit of a call, including host calls. Default: four times `environment.deadline`. 0 is refused.
@@ -86,7 +84,6 @@ pub struct Policy {
     /// Whether a user's file may declare plugins. Default: `true`.
     pub user_plugins: bool,
     /// Capabilities that users' plugins never have, whatever their grants contain. Default: none.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::Grant"))]
     pub deny: Grant,
 }
 

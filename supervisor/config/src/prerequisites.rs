@@ -31,12 +31,10 @@ pub struct Prerequisite {
     #[serde(default, deserialize_with = "all_or_some")]
     pub required_by: RequiredBy,
     /// Action of a launch if the prerequisite is not met: `fail` or `warn`. Default: `fail`.
-    #[cfg_attr(feature = "schema", schemars(with = "super::schema::PrerequisiteOnFailure"))]
     #[serde(default)]
     pub on_failure: OnFailure,
     /// When the prerequisite is checked: `before-environment` or `after-environment`. Default: the plugin's own
     /// choice, otherwise `before-environment`.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Moment>"))]
     #[serde(default)]
     pub moment: Option<Moment>,
     /// Time limit of one check, at most 60 s. Default: 5 s. 0 is refused.

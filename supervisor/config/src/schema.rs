@@ -1,4 +1,4 @@
-//! The JSON Schema of the configuration, with hand-written schemas for types of other crates.
+//! The JSON Schema of the configuration, with hand-written schemas for types that a derived one does not describe.
 
 use std::borrow::Cow;
 
@@ -61,46 +61,8 @@ schemas! {
     Name = { "type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" };
     /// Schema of a SHA-256 digest.
     Pin = { "type": "string", "pattern": "^[0-9a-fA-F]{64}$" };
-    /// Schema of a CPU weight.
-    CpuWeight = { "type": "integer", "minimum": 1, "maximum": 10000 };
     /// Schema of settings, whose keys depend on the plugin.
     Settings = { "type": "object" };
-    /// Schema of `refresh`.
-    Refresh = { "enum": ["stored", "fresh", "warn"] };
-    /// Schema of `isolation`.
-    Isolation = { "enum": ["none", "guard"] };
-    /// Schema of `launch.isolation_missing`.
-    IsolationMissing = { "enum": ["fail", "warn"] };
-    /// Schema of `snapshot_scope`.
-    SnapshotScope = { "enum": ["user", "directory"] };
-    /// Schema of `environment.source`.
-    SnapshotSource = { "enum": ["login-shell", "terminal", "stored"] };
-    /// Schema of `launch.restart`.
-    RestartPolicy = { "enum": ["never", "on-failure"] };
-    /// Schema of `resume.note`.
-    ResumeNote = { "enum": ["off", "brief", "full"] };
-    /// Schema of `prerequisites.NAME.on_failure`.
-    PrerequisiteOnFailure = { "enum": ["fail", "warn"] };
-    /// Schema of `plugins.NAME.on_failure`.
-    PluginOnFailure = { "enum": ["fail", "skip"] };
-    /// Schema of `prerequisites.NAME.moment`.
-    Moment = { "enum": ["before-environment", "after-environment"] };
-    /// Schema of `prerequisites.NAME.required_by`.
-    RequiredBy = {
-        "anyOf": [
-            { "const": "all" },
-            {
-                "type": "object",
-                "properties": {
-                    "all": { "type": "boolean" },
-                    "agents": { "type": "array", "items": { "type": "string" } },
-                    "directories": { "type": "array", "items": { "type": "string" } },
-                    "tags": { "type": "array", "items": { "type": "string" } }
-                },
-                "additionalProperties": false
-            }
-        ]
-    };
     /// Schema of a provider of the pipeline.
     Provider = {
         "anyOf": [
@@ -117,52 +79,21 @@ schemas! {
             }
         ]
     };
-    /// Schema of a grant.
-    Grant = {
-        "type": "object",
-        "properties": {
-            "login-shell": {
-                "description": "Whether the plugin may run the login shell and read its environment.",
-                "type": "boolean" },
-            "script": {
-                "description": "Scripts that the plugin may source.",
-                "type": "array", "items": { "type": "string" } },
-            "command": {
-                "type": "array",
-                "items": {
-                    "anyOf": [
-                        { "type": "string" },
-                        {
-                            "type": "object",
-                            "properties": {
-                                "run": { "type": "string" },
-                                "variables": { "type": "array", "items": { "type": "string" } }
-                            },
-                            "required": ["run"],
-                            "additionalProperties": false
-                        }
-                    ]
-                }
-            },
-            "file": {
-                "description": "Files and directories that the plugin may read.",
-                "type": "array", "items": { "type": "string" } },
-            "network": {
-                "description": "Hosts and ports that the plugin may connect to.",
-                "type": "array", "items": { "type": "string" } },
-            "mount": {
-                "description": "Mount points that the plugin may inspect.",
-                "type": "array", "items": { "type": "string" } },
-            "process": {
-                "description": "Names of processes that the plugin may count.",
-                "type": "array", "items": { "type": "string" } },
-            "secret": {
-                "description": "Secrets that the plugin may read.",
-                "type": "array", "items": { "type": "string" } },
-            "variables": { "type": "array", "items": { "type": "string" } }
-        },
-        "additionalProperties": false
-    };
+}
+
+/// Schema of `prerequisites.NAME.required_by`.
+#[derive(Debug)]
+pub(super) struct RequiredBy;
+
+impl JsonSchema for RequiredBy {
+    fn schema_name() -> Cow<'static, str> {
+        "AllOrSome".into()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<agentd_api::prerequisite::RequiredBy>();
+        json_schema!({ "anyOf": [{ "const": "all" }, table] })
+    }
 }
 
 #[cfg(test)]

@@ -24,7 +24,6 @@ pub struct Directory {
     pub env: BTreeMap<String, String>,
     /// Directory in which the login shell's environment is captured for these sessions: `user` or `directory`. The
     /// nearest configured directory above a session decides. Default: the value of `environment.snapshot_scope`.
-    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::SnapshotScope>"))]
     pub snapshot_scope: Option<SnapshotScope>,
 }
 

@@ -58,7 +58,6 @@ pub struct Rule {
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Pattern>"))]
     path: Option<Pattern>,
     /// Answer to a matching request: `allow`, `deny` or `ask`. Required.
-    #[cfg_attr(feature = "schema", schemars(with = "schema::Answer"))]
     pub answer: PermissionPolicy,
 }
 

@@ -18,16 +18,3 @@ impl JsonSchema for Pattern {
         json_schema!({ "type": "string", "minLength": 1, "maxLength": MAX_PATTERN })
     }
 }
-
-/// Schema of a rule's answer.
-pub(super) struct Answer;
-
-impl JsonSchema for Answer {
-    fn schema_name() -> Cow<'static, str> {
-        "Answer".into()
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "enum": ["ask", "allow", "deny"] })
-    }
-}

@@ -19,9 +19,13 @@ pub struct CommandGrant {
 
 /// The table form in the configuration.
 #[derive(Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "CommandTable"))]
 #[serde(deny_unknown_fields)]
 struct Table {
+    /// Pattern of the command.
     run: String,
+    /// Names and patterns of variables that the plugin may set for the command.
     #[serde(default)]
     variables: Vec<String>,
 }
@@ -29,6 +33,18 @@ struct Table {
 impl<'de> Deserialize<'de> for CommandGrant {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_any(CommandVisitor)
+    }
+}
+
+#[cfg(feature = "schema")]
+impl schemars::JsonSchema for CommandGrant {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "CommandGrant".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let table = generator.subschema_for::<Table>();
+        schemars::json_schema!({ "anyOf": [{ "type": "string" }, table] })
     }
 }
 

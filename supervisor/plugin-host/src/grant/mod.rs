@@ -54,6 +54,7 @@ use crate::call::Want;
 /// - `variables` are names with `*` and `?` as above. A variable that makes programs load or run something
 ///   ([`steers`]) needs its exact name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", default, deny_unknown_fields)]
 pub struct Grant {
     /// Whether the plugin may run the user's login shell and read its environment.
