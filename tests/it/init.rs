@@ -105,7 +105,7 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn a_daemon_behind_process_1_is_restarted_killed_and_replaced_in_mid_turn_and_of_a_thousand_requests_none_is_refused()
+async fn no_request_is_refused_while_the_daemon_is_restarted_killed_and_replaced()
  {
     let Some(()) = require::root("a PID namespace") else { return };
     let mut container = Container::prepare();

@@ -270,7 +270,8 @@ mod tests {
                 Action::Disarm => Some(false),
                 _ => None,
             });
-            if matches!(machine.state(), KeeperState::Closing { .. } | KeeperState::Terminating { .. } | KeeperState::Farewell) {
+            use KeeperState::{Closing, Farewell, Terminating};
+            if matches!(machine.state(), Closing { .. } | Terminating { .. } | Farewell) {
                 prop_assert_eq!(armed, Some(true));
             }
             if matches!(machine.state(), KeeperState::Running | KeeperState::Outlived | KeeperState::Ending) {

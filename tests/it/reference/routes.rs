@@ -35,8 +35,8 @@ pub(super) fn page() -> String {
     for level in Access::ALL {
         writeln!(page, "| {} | {} |", level.name(), level.callers()).unwrap();
     }
-    page += "\nEach level includes the callers of the following ones. The owner may make every call. [The control endpoint]\
-             (../operations/control.md#callers)\nhas the rules for processes inside sessions.\n";
+    page += "\nEach level includes the callers of the following ones. The owner may make every call.\n\
+             [The control endpoint](../operations/control.md#callers) has the rules for processes inside sessions.\n";
     page += "\n## Query keys\n\n| key | values |\n|---|---|\n";
     for (name, values) in keys() {
         writeln!(page, "| `{name}` | {values} |").unwrap();

@@ -116,7 +116,7 @@ macro_rules! routes {
                 }
             }
 
-            /// Returns the path, in which `{name}` stands for any part.
+            /// Returns the path, in which `{name}` is a parameter.
             pub fn path(self) -> &'static str {
                 match self {
                     $(Self::$name => concat!($head, $("{", stringify!($part), "}" $(, $tail)?,)*),)*
