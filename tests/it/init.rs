@@ -105,8 +105,7 @@ fn children(pid: u32) -> Vec<u32> {
 }
 
 #[tokio::test]
-async fn no_request_is_refused_while_the_daemon_is_restarted_killed_and_replaced()
- {
+async fn no_request_is_refused_while_the_daemon_is_restarted_killed_and_replaced() {
     let Some(()) = require::root("a PID namespace") else { return };
     let mut container = Container::prepare();
     let programs = container.daemon.root().join("bin");
