@@ -63,7 +63,8 @@ impl Driver {
             // Test the keeper before the journal: a keeper that is gone has written all its records.
             && !self.terms.generation.daemon.directories.keeper_socket(self.id()).exists()
             && !self.terms.generation.daemon.directories.session_files(self.id()).exists()
-            && agentd_journal::last_seq(&self.recorder.journal.directory).is_ok_and(|last| last == self.recorder.state.seq)
+            && agentd_journal::last_seq(&self.recorder.journal.directory)
+                .is_ok_and(|last| last == self.recorder.state.seq)
     }
 
     /// Reads the journal, and takes over the keeper if one lives.

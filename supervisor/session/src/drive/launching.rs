@@ -1,5 +1,5 @@
-//! What a launch needs beside the journal: the bring-up in flight, the renewal of expiring variables, the session's
-//! files, and the control socket of a guarded session.
+//! Owner of a launch's parts: the bring-up in flight, the renewal of expiring variables, the session's files, and the
+//! control socket of a guarded session.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -89,7 +89,7 @@ pub struct CommandResult {
 
 /// A driver, with the owners of its parts. The driver has the loop, and decides what follows from what.
 pub(crate) struct Driver {
-    /// What the configuration in force says about the session.
+    /// Settings of the present configuration for the session.
     pub(crate) terms: Terms,
     /// The journal and everything that is known from it.
     pub(crate) recorder: Recorder,
@@ -247,14 +247,17 @@ impl Driver {
                             let answer = self.carry_out(command).await?;
                             let _ = reply.send(answer);
                         }
-                        Some(Request::Release { reply }) if !self.phase().is_over() && !self.recorder.has_ended_unrecorded(self.stop.sent) => {
+                        Some(Request::Release { reply })
+                            if !self.phase().is_over() && !self.recorder.has_ended_unrecorded(self.stop.sent) =>
+                        {
                             let refusal = Refusal::NotEnded { phase: self.phase() };
                             let _ = reply.send(Err(refusal.problem()));
                         }
                         Some(Request::Release { reply }) => {
                             if self.recorder.has_ended_unrecorded(self.stop.sent) {
                                 // The keeper only waits for room in the journal, which is about to be removed.
-                                ending::discard(&self.terms.generation, self.id(), &self.recorder.journal.directory).await;
+                                let directory = &self.recorder.journal.directory;
+                                ending::discard(&self.terms.generation, self.id(), directory).await;
                             }
                             let _ = reply.send(Ok(()));
                             return Ok(());

@@ -1,4 +1,4 @@
-//! What a driver reaches outside of its session: the work before an agent is started, and keepers.
+//! The outside of a session, for its driver: the work before an agent is started, and keepers.
 
 use std::fmt;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::bringup::{self, Job, Progress};
 use crate::generation::Generation;
 use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError, Unit};
 
-/// The world outside of a session. [`World`] has processes; a test has none.
+/// The world outside of a session. [`World`] has processes; a test runs without processes.
 #[async_trait]
 pub(crate) trait Outside: fmt::Debug + Send + Sync {
     /// Begins a bring-up in a task of its own.

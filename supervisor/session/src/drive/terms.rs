@@ -1,4 +1,4 @@
-//! What the configuration in force says about one session.
+//! Settings of the present configuration for one session.
 
 use std::sync::Arc;
 use std::time::Duration;
