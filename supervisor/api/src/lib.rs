@@ -15,6 +15,7 @@ pub mod environment;
 pub mod error;
 pub mod event;
 pub mod hex;
+pub mod hint;
 pub mod id;
 pub mod isolation;
 pub mod keep;

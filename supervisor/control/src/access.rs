@@ -3,6 +3,7 @@
 //!
 //! A guest that names a foreign session learns nothing about that session, not even whether it exists.
 
+use agentd_api::hint;
 use agentd_api::session::SessionView;
 use agentd_api::{Code, Problem, Route, SessionId};
 use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
@@ -112,7 +113,7 @@ fn stranger(why: StrangerReason) -> Problem {
             "the calling process was started by agentd itself, for a start-up file, a script or a plugin; agentd waits \
              for that process, so the process cannot wait for agentd",
         )
-        .hint("such a program may read (agentctl ls, agents, show, version); make other calls from a terminal"),
+        .hint(hint::CALL_FROM_TERMINAL),
         StrangerReason::Unseen => {
             Problem::new(Code::OutOfResources, "agentd has no descriptor left to identify the caller")
                 .hint("try again in a moment")

@@ -1,6 +1,7 @@
 //! Implements `GET /v1/audit`, and records each call in the audit log.
 
 use agentd_api::audit::AuditRecord;
+use agentd_api::hint;
 use agentd_api::quantity::Time;
 use agentd_api::route::session_in;
 use agentd_api::{Code, Problem, Route};
@@ -42,8 +43,7 @@ pub(super) async fn list(
         is_since(record.time, since) && session.as_ref().is_none_or(concerns)
     };
     let list = context.audit.read(limit, wanted).await.map_err(|error| {
-        Problem::new(Code::Internal, format!("cannot read the audit log: {error}"))
-            .hint("the log is audit.jsonl in the state directory; `agentctl doctor` checks that directory")
+        Problem::new(Code::Internal, format!("cannot read the audit log: {error}")).hint(hint::CHECK_DIRECTORY)
     })?;
     json(&list)
 }

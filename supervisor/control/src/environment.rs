@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, Moment};
+use agentd_api::hint;
 use agentd_api::keep::KeepRequest;
 use agentd_api::{Code, Problem};
 use hyper::Request;
@@ -97,9 +98,8 @@ async fn environment(context: &Context, session: &Session, at: Moment) -> Result
         let view = session.view();
         return build_now(generation, session.id(), &view.spec, view.status.launches + 1).await;
     }
-    let kept = kept(generation, session.id()).await?.ok_or_else(|| {
-        Problem::new(Code::WrongPhase, "the session has no environment yet")
-            .hint("a launch builds it; `agentctl show` shows the progress of the launch")
-    })?;
+    let kept = kept(generation, session.id())
+        .await?
+        .ok_or_else(|| Problem::new(Code::WrongPhase, "the session has no environment yet").hint(hint::SHOW_LAUNCH))?;
     Ok(if at == Moment::Created { kept.created } else { kept.last })
 }

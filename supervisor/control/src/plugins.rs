@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use agentd_api::hint;
 use agentd_api::plugin::PluginList;
 use agentd_api::{Code, Problem};
 
@@ -17,8 +18,7 @@ pub(super) async fn list(context: &Context) -> Answer {
 
 pub(super) async fn show(context: &Context, name: &str) -> Answer {
     let view = plugins(context).await?.view(name).ok_or_else(|| {
-        Problem::new(Code::NoSuchPlugin, format!("there is no plugin {name:?}"))
-            .hint("`agentctl plugin ls` lists the plugins that the configuration declares or uses")
+        Problem::new(Code::NoSuchPlugin, format!("there is no plugin {name:?}")).hint(hint::LIST_PLUGINS)
     })?;
     json(&view)
 }

@@ -1,6 +1,7 @@
 //! Implements `GET /readyz`: whether a session can be launched now. `/healthz` shows only that the process
 //! answers.
 
+use agentd_api::hint;
 use agentd_api::problem::Reason;
 use agentd_api::status::{Readiness, ReadinessView};
 use agentd_api::{Code, Problem};
@@ -17,7 +18,7 @@ pub(super) fn ready(context: &Context) -> Answer {
     }
     let each: Vec<&str> = reasons.iter().map(|reason| reason.detail.as_str()).collect();
     let mut problem = Problem::new(Code::NotReady, format!("agentd cannot launch a session: {}", each.join("; ")))
-        .hint("`agentctl doctor` explains what to do about each reason");
+        .hint(hint::CHECK_REASONS);
     problem.particulars.reasons = reasons;
     Err(problem)
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use agentd_api::hint;
 use agentd_api::snapshot::TerminalSnapshot;
 use agentd_api::{Code, Problem};
 use hyper::Request;
@@ -56,5 +57,5 @@ pub(super) async fn invalidate(context: &Context) -> Answer {
 }
 
 fn failed(error: &SnapshotError) -> Problem {
-    Problem::new(Code::SnapshotFailed, chain(error)).hint("`agentctl snapshot status` shows the present snapshots")
+    Problem::new(Code::SnapshotFailed, chain(error)).hint(hint::LIST_SNAPSHOTS)
 }

@@ -9,6 +9,7 @@ use agentd_api::event::{
     AgentUnusable, AnsweredBy, Cause, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome,
     PermissionRequested, Synthetic, SyntheticCause, TurnEnded, TurnStarted,
 };
+use agentd_api::hint;
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
     SessionSpec,
@@ -27,7 +28,7 @@ use crate::state::{
     WAS_STOPPED,
 };
 use crate::verdict::{FAILED, RequiredPrerequisites, TIMED_OUT, reevaluate};
-use crate::waits::{SAME_MINUTE_MESSAGE, STDERR_HINT, born_this_minute, is_parked, is_restarted};
+use crate::waits::{SAME_MINUTE_MESSAGE, born_this_minute, is_parked, is_restarted};
 use agentd_permission::{RequestingSession, Rule, policy};
 
 /// The next step of a session.
@@ -331,7 +332,9 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
 /// silently; the message names the remedy.
 fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
     let (reason, message) = match refused {
-        OpenRefused::Initialize(error) => ("InitializeFailed", format!("initialize failed: {error}; {STDERR_HINT}")),
+        OpenRefused::Initialize(error) => {
+            ("InitializeFailed", format!("initialize failed: {error}; {}", hint::SHOW_STDERR))
+        }
         OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => (
             agentd_api::reason::AUTHENTICATION_REQUIRED,
             format!("the agent requires a sign-in first: {error}; {}", sign_in(state)),
@@ -339,15 +342,16 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
         OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
             "ConversationLost",
             format!(
-                "the agent could not restore the conversation {:?}: {error}; {}\
-                 `agentctl resume --new-conversation` starts a new conversation instead",
+                "the agent could not restore the conversation {:?}: {error}; {}{}",
                 state.conversation.as_deref().unwrap_or_default(),
-                other_home(state)
+                other_home(state),
+                hint::RESUME_WITH_NEW_CONVERSATION
             ),
         ),
-        OpenRefused::Open { error, .. } => {
-            ("ConversationRefused", format!("the agent refused to create a conversation: {error}; {STDERR_HINT}"))
-        }
+        OpenRefused::Open { error, .. } => (
+            "ConversationRefused",
+            format!("the agent refused to create a conversation: {error}; {}", hint::SHOW_STDERR),
+        ),
     };
     fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts)
 }

@@ -6,6 +6,7 @@ use agentd_api::event::{
     AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
     SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
 };
+use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
@@ -99,22 +100,18 @@ pub enum Refusal {
 impl Refusal {
     pub fn problem(&self) -> Problem {
         let (code, hint) = match self {
-            Self::NotRunning { .. } => (Code::WrongPhase, Some("start it again with `agentctl resume`")),
-            Self::Active { .. } => {
-                (Code::WrongPhase, Some("stop it first with `agentctl stop`, or attach to it with `agentctl attach`"))
-            }
-            Self::NotEnded { .. } => {
-                (Code::WrongPhase, Some("stop it first with `agentctl stop`, or remove it with `agentctl rm --force`"))
-            }
+            Self::NotRunning { .. } => (Code::WrongPhase, Some(hint::RESUME)),
+            Self::Active { .. } => (Code::WrongPhase, Some(hint::STOP_OR_ATTACH)),
+            Self::NotEnded { .. } => (Code::WrongPhase, Some(hint::STOP_OR_REMOVE)),
             Self::NothingToStop { .. } | Self::NoTurn => (Code::WrongPhase, None),
             Self::Unclosed => (Code::TooBusy, Some("is the disk full? make room and try again")),
-            Self::NoSuchTurn { .. } => (Code::NoSuchTurn, Some("`agentctl show` lists the turns")),
+            Self::NoSuchTurn { .. } => (Code::NoSuchTurn, Some(hint::LIST_TURNS)),
             Self::QueueFull { .. } => {
                 (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
             }
             Self::KeyReused { .. } => (Code::KeyReused, Some("a new prompt needs a new key")),
             Self::EmptyPrompt => (Code::InvalidRequest, Some("send a prompt with text")),
-            Self::NoSuchPermission { .. } => (Code::NoSuchPermission, Some("`agentctl show` lists the open requests")),
+            Self::NoSuchPermission { .. } => (Code::NoSuchPermission, Some(hint::LIST_REQUESTS)),
             Self::PermissionAnswered { .. } | Self::AgentEnded { .. } => (Code::PermissionAnswered, None),
             Self::NoSuchOption { .. } => {
                 (Code::InvalidRequest, Some("answer with one of those ids, or with allow or deny"))

@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use agentd_api::event::{AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, StopRequested, TurnSilent};
+use agentd_api::hint;
 use agentd_api::session::{ConditionType, Phase, RestartPolicy};
 use agentd_api::{Body, PermissionId, TurnId};
 use jiff::Timestamp;
@@ -179,11 +180,11 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
     let seconds = limit.as_secs_f64();
     match wait {
         Wait::Initialize { .. } => {
-            let message = format!("the agent did not answer initialize within {seconds} s; {STDERR_HINT}");
+            let message = format!("the agent did not answer initialize within {seconds} s; {}", hint::SHOW_STDERR);
             fail(state, "InitializeTimedOut", &message, facts)
         }
         Wait::Open { .. } => {
-            let message = format!("the agent did not open the conversation within {seconds} s; {STDERR_HINT}");
+            let message = format!("the agent did not open the conversation within {seconds} s; {}", hint::SHOW_STDERR);
             fail(state, "ConversationTimedOut", &message, facts)
         }
         Wait::Cancel { .. } => {
@@ -225,9 +226,6 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
         Wait::Expiry { .. } | Wait::Minute { .. } => None,
     }
 }
-
-/// Hint that names the command that prints the agent's stderr.
-pub const STDERR_HINT: &str = "`agentctl events` shows the agent's stderr";
 
 fn fail(state: &State, reason: &str, message: &str, facts: &Facts<'_>) -> Option<Batch> {
     let Run::Running(running) = &state.run else { return None };

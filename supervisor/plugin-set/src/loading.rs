@@ -3,6 +3,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
+use agentd_api::hint;
 use agentd_api::plugin::PluginProblem;
 use agentd_plugin_host::{BuiltIn, Grant, Host, LoadError, LoadTerms, OnCompile, Plugin, Source, World};
 
@@ -81,16 +82,12 @@ impl Unloadable {
 
     pub(super) fn problem(&self) -> PluginProblem {
         let (code, hint) = match self {
-            Self::Mistake(_) => {
-                ("configuration-invalid", Some("correct the file, then run `agentctl reload`".to_owned()))
-            }
+            Self::Mistake(_) => ("configuration-invalid", Some(hint::RELOAD.to_owned())),
             Self::NoFile { .. } => {
                 ("plugin-unreadable", Some("install the file, or set its path: file = \"/PATH\"".to_owned()))
             }
             Self::Load(error) => (error.code(), error.hint()),
-            Self::Panicked => {
-                ("internal", Some("a later launch tries it again, and `agentctl reload` does at once".to_owned()))
-            }
+            Self::Panicked => ("internal", Some(hint::RELOAD_OR_LAUNCH.to_owned())),
             Self::NotAProvider { .. } | Self::NotACheck { .. } => ("plugin-wrong-world", None),
             Self::Setting(_) => ("plugin-settings", None),
         };

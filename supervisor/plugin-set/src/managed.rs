@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use agentd_api::hint;
 use agentd_api::plugin::{
     OnFailure, PluginDescription, PluginFailure, PluginNarrowed, PluginProblem, PluginState, PluginView, PluginWant,
 };
@@ -253,7 +254,7 @@ impl ManagedPlugin {
         let suspended = health.suspended(now).map(|suspended| PluginProblem {
             code: "plugin-suspended".to_owned(),
             detail: suspended.to_string(),
-            hint: Some("run `agentctl reload` to use it again now".to_owned()),
+            hint: Some(hint::RELOAD_TO_USE.to_owned()),
         });
         let is_settled = self.is_settled();
         let state = match (self.loaded(), &suspended) {

@@ -122,3 +122,18 @@ fn a_command_of_ones_own_keeps_its_flags() {
     assert_eq!(run.spec.command, ["my-agent", "--json", "-v"]);
     assert!(Cli::try_parse_from("agentctl run --agent x -- y".split(' ')).is_err());
 }
+
+/// A parse error other than a missing argument is a mistake: the messages leave out the session.
+#[test]
+fn every_command_that_a_hint_recommends_exists() {
+    let mut parsed = 0;
+    for hint in agentd_api::hint::ALL {
+        for line in hint.split('`').skip(1).step_by(2).filter(|code| code.starts_with("agentctl ")) {
+            if let Err(error) = Cli::try_parse_from(line.split(' ')) {
+                assert_eq!(error.kind(), clap::error::ErrorKind::MissingRequiredArgument, "{line}: {error}");
+            }
+            parsed += 1;
+        }
+    }
+    assert!(parsed > 30, "{parsed}");
+}

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use agentd_api::hint;
 use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::{Code, Problem};
 use agentd_secret_names::is_secret_name;
@@ -93,8 +94,7 @@ fn refused(error: KeepError) -> Problem {
         }
         KeepError::OfAdministrator { file, line, .. } => Problem::new(Code::ConfigurationNotWritable, message)
             .hint(format!("ask the administrator to add {line} to {}", file.display())),
-        KeepError::NoWhitelist => Problem::new(Code::InvalidRequest, message)
-            .hint("`agentctl env SESSION --diff terminal` names the step that drops each variable"),
+        KeepError::NoWhitelist => Problem::new(Code::InvalidRequest, message).hint(hint::SHOW_DIFFERENCE),
         KeepError::NoSuchAgent { known, .. } => {
             Problem::new(Code::NoSuchAgent, message).hint(format!("known agents: {}", known.join(", ")))
         }
