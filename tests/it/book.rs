@@ -295,9 +295,16 @@ fn agentd_finds_no_mistake_in_the_examples() {
         for file in &files {
             assert!(found.files.contains(file), "{} was not read: {:?}", file.display(), found.files);
             let text = read(file);
-            assert!(text.starts_with("# "), "{} does not say for whom it is", file.display());
+            assert!(
+                text.lines().nth(1).is_some_and(|line| line.starts_with("# ")),
+                "{} does not say for whom it is",
+                file.display()
+            );
             let include = file.strip_prefix(root().join("docs")).unwrap().display().to_string();
-            assert!(page.contains(&format!("{{{{#include {include}}}}}")), "docs/examples.md does not show {include}");
+            assert!(
+                page.contains(&format!("{{{{#include {include}:2:}}}}")),
+                "docs/examples.md does not show {include}"
+            );
         }
     }
     let known: BTreeSet<String> = EXAMPLES.iter().map(|(name, _)| (*name).to_owned()).collect();

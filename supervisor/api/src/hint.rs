@@ -4,7 +4,7 @@
 
 macro_rules! hints {
     ($($constant:ident = $text:literal,)*) => {
-        $(#[doc = $text] pub const $constant: &str = $text;)*
+        $(#[doc = concat!("```text\n", $text, "\n```")] pub const $constant: &str = $text;)*
 
         /// All hints, in the order of the table.
         pub const ALL: &[&str] = &[$($constant,)*];

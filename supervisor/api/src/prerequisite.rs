@@ -68,15 +68,19 @@ pub enum OnFailure {
 #[serde(deny_unknown_fields, default)]
 pub struct RequiredBy {
     /// Whether all sessions need the prerequisite.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = false)))]
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub all: bool,
     /// Names of agents whose sessions need the prerequisite.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub agents: Vec<String>,
     /// Patterns of working directories: `*` matches any text, `?` any character.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<String>,
     /// Tags of sessions that need the prerequisite.
+    #[cfg_attr(feature = "schema", schemars(extend("default" = [])))]
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
 }

@@ -121,9 +121,8 @@ pub struct SessionLimits {
 
 /// A share of the CPU from 1 to 10000. The default is 100 (systemd.resource-control(5), `CPUWeight=`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "u16", into = "u16")]
-pub struct CpuWeight(#[cfg_attr(feature = "schema", schemars(range(min = 1, max = 10_000)))] u16);
+pub struct CpuWeight(u16);
 
 /// Error for a number that is not a valid CPU weight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -49,6 +49,33 @@ pub struct Origins {
 const PLUGINS: &str = "plugins";
 const PREREQUISITES: &str = "prerequisites";
 
+/// Which files may set a top-level key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// The administrator's files and the user's file.
+    Anywhere,
+    /// All files, but a user's file cannot change an entry that the administrator declares.
+    DeclaredOnce,
+    /// Only the administrator's files.
+    Administrator,
+}
+
+/// Keys with another place than [`Place::Anywhere`].
+const PLACES: [(&str, Place); 3] =
+    [(PLUGINS, Place::DeclaredOnce), (PREREQUISITES, Place::DeclaredOnce), ("plugin_policy", Place::Administrator)];
+
+impl Place {
+    /// Returns the place of a top-level key.
+    pub fn of(key: &str) -> Self {
+        PLACES.iter().find(|(known, _)| *known == key).map_or(Self::Anywhere, |(_, place)| *place)
+    }
+
+    /// Returns the keys with this place.
+    fn keys(self) -> impl Iterator<Item = &'static str> {
+        PLACES.iter().filter(move |(_, place)| *place == self).map(|(key, _)| *key)
+    }
+}
+
 /// Reads the configuration at the start of the daemon. The result is always a configuration; see [`Origins::refuses`].
 pub fn load(sources: &Sources) -> Loaded {
     let (mut texts, mut mistakes) = (Vec::new(), Vec::new());
@@ -140,19 +167,21 @@ fn check_files(
             let names = file.table.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
             names.map(|name| vec![table.to_owned(), name.clone()]).collect::<Vec<Key>>()
         };
-        let declared: Vec<Key> = [declared(PLUGINS), declared(PREREQUISITES)].concat();
+        let declared: Vec<Key> = Place::DeclaredOnce.keys().flat_map(declared).collect();
         if !file.of_user {
             let policy = file.table.get("plugin_policy").and_then(|policy| policy.get("user_plugins"));
             may_declare = policy.and_then(toml::Value::as_bool).unwrap_or(may_declare);
             of_system.extend(declared.into_iter().map(|key| (key, file.path.clone())));
             continue;
         }
-        if file.table.remove("plugin_policy").is_some() || file.contains_key(&["plugin_policy".to_owned()]) {
-            let message = format!(
-                "[plugin_policy] is for the administrator and is read only from {}; remove it here",
-                system_folder.display()
-            );
-            mistakes.push(file.mistake(&["plugin_policy".to_owned()], message, Consequence::LaunchesRefused));
+        for table in Place::Administrator.keys() {
+            if file.table.remove(table).is_some() || file.contains_key(&[table.to_owned()]) {
+                let message = format!(
+                    "[{table}] is for the administrator and is read only from {}; remove it here",
+                    system_folder.display()
+                );
+                mistakes.push(file.mistake(&[table.to_owned()], message, Consequence::LaunchesRefused));
+            }
         }
         for key in declared {
             let (what, name) = (key[0].trim_end_matches('s'), &key[1]);

@@ -37,7 +37,7 @@ use agentd_api::isolation::Isolation;
 use agentd_api::quantity::Time;
 use serde::Deserialize;
 
-pub use assemble::{Loaded, Origins, load, load_with};
+pub use assemble::{Loaded, Origins, Place, load, load_with};
 pub use control::{Control, Guests, TokenSource};
 pub use declared_secret::{DeclaredSecret, NamedSecret, SecretOrigin};
 pub use effects::Effects;

@@ -82,6 +82,7 @@ pub struct Limits {
     pub tasks: Option<u64>,
     /// CPU share of a session relative to the other sessions while all are busy, from 1 to 10000. It requires that
     /// sessions run as systemd units. Default: not set, and systemd uses 100.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::CpuWeight>"))]
     pub cpu_weight: Option<CpuWeight>,
     /// Maximum rate in bytes per second at which an agent's output is read. A faster agent is slowed down, and no
     /// output is lost. Default: no limit.

@@ -59,6 +59,8 @@ schemas! {
     };
     /// Schema of an agent's name.
     Name = { "type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$" };
+    /// Schema of a CPU weight of systemd.
+    CpuWeight = { "type": "integer", "minimum": 1, "maximum": 10_000 };
     /// Schema of a SHA-256 digest.
     Pin = { "type": "string", "pattern": "^[0-9a-fA-F]{64}$" };
     /// Schema of settings, whose keys depend on the plugin.
@@ -70,9 +72,20 @@ schemas! {
             {
                 "type": "object",
                 "properties": {
-                    "plugin": { "type": "string" },
-                    "name": { "type": "string", "minLength": 1 },
-                    "settings": { "type": "object" }
+                    "plugin": {
+                        "type": "string",
+                        "description": "Name of the plugin: a `[plugins.NAME]` or a built-in one."
+                    },
+                    "name": {
+                        "type": "string",
+                        "minLength": 1,
+                        "description": "Name of this provider in provenance and messages. Default: the plugin's name."
+                    },
+                    "settings": {
+                        "type": "object",
+                        "description": "Settings for this use. They override the plugin's own settings key by key.",
+                        "default": {}
+                    }
                 },
                 "required": ["plugin"],
                 "additionalProperties": false

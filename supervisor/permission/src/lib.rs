@@ -49,7 +49,6 @@ pub struct Rule {
     /// title.
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Pattern>"))]
     title: Option<Pattern>,
-    /// A command that would run: `git push*`.
     /// Pattern for a command that would run, such as `git push*`. Default: every request.
     #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Pattern>"))]
     command: Option<Pattern>,

@@ -24,7 +24,7 @@ pub(super) const NOT_COMPARED: [(&[&str], &str); 5] = [
     ),
     (
         &["DIRENV_DIFF", "DIRENV_DIR", "DIRENV_FILE", "DIRENV_WATCHES", "MISE_SHELL", "__MISE_*"],
-        "what the hooks of direnv and mise note to undo later what they did",
+        "notes of the hooks of direnv and mise, for undoing their changes",
     ),
 ];
 
