@@ -270,8 +270,8 @@ mod tests {
                 Action::Disarm => Some(false),
                 _ => None,
             });
-            use KeeperState::{Closing, Farewell, Terminating};
-            if matches!(machine.state(), Closing { .. } | Terminating { .. } | Farewell) {
+            let is_stopping = matches!(machine.state(), KeeperState::Closing { .. } | KeeperState::Terminating { .. });
+            if is_stopping || matches!(machine.state(), KeeperState::Farewell) {
                 prop_assert_eq!(armed, Some(true));
             }
             if matches!(machine.state(), KeeperState::Running | KeeperState::Outlived | KeeperState::Ending) {
