@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 
 use agentd_plugin_host::is_withheld;
 
-use super::capture::Variables;
 use super::merge::Environment;
+use crate::login::capture::Variables;
 
 /// The current environment as scripts may see it, and the changes by the scripts of this call.
 #[derive(Debug, Default)]

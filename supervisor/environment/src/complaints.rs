@@ -9,8 +9,8 @@ use std::path::Path;
 use agentd_api::environment::ScriptRun;
 use agentd_api::validation::Warning;
 
-use super::printed::{lines, without_value};
-use super::shell::Shell;
+use crate::login::printed::{lines, without_value};
+use crate::login::shell::Shell;
 
 /// Number of recorded lines, and the maximum number of characters of each.
 const LINES: usize = 12;

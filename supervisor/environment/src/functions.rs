@@ -5,8 +5,8 @@
 
 use agentd_plugin_host::Change;
 
-use super::capture::Variables;
 use super::merge::Environment;
+use crate::login::capture::Variables;
 use agentd_config::Functions;
 
 /// Reason recorded for a function that is withheld from the agent.

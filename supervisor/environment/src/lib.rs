@@ -5,38 +5,31 @@
 //! provider's grant. The configuration sets the order of the pipeline. agentd's own steps come last: the named
 //! secrets and agentd's variables.
 
-mod attempts;
 mod base;
-mod capture;
 mod complaints;
 mod copy;
 mod drift;
 mod files;
 mod finish;
 mod functions;
-mod hooks;
 mod identity;
 pub mod inconsistencies;
+mod login;
 mod merge;
-mod printed;
 pub mod project;
-mod quality;
 mod ran;
 mod renew;
 mod renewal;
 mod results;
+mod run;
 mod scope;
 mod scripts;
 mod secrets;
-mod seed;
 mod services;
-mod shell;
 mod snapshot;
-pub mod sources;
 mod store;
 mod stubs;
 mod trust;
-mod typed;
 mod upward;
 mod validate;
 
@@ -52,17 +45,18 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use agentd_api::chain;
-pub use capture::Capture;
 pub use complaints::of_runs as warnings_of_runs;
 pub use drift::{drift, with_secrets};
 pub use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
+pub use login::capture::Capture;
+pub use login::seed::Seed;
+pub use login::sources;
 pub use merge::{Environment, without_secrets};
 pub use renewal::{Renewal, renew_at, restore_obstacle};
 pub use scope::{InScope, Scopes};
 pub use secrets::HiddenValues;
 pub use secrets::{MissingSecret, Secrets, assigned as assigned_secrets, redacted as redacted_script};
 pub use secrets::{secret_credential, secret_file};
-pub use seed::Seed;
 pub use services::{ResolvedPlaces, ScriptDirectories};
 pub use snapshot::{
     Options as SnapshotOptions, SessionSnapshot, SnapshotError, SnapshotFinding, SnapshotPlace, SnapshotRequest,

@@ -7,25 +7,17 @@ use std::time::Instant;
 use agentd_api::environment::ScriptRun;
 use agentd_plugin_host::Failure;
 
-use super::capture::{CaptureError, Variables};
+use super::complaints;
 use super::results::{self, Key};
+use super::run::ScriptResult;
 use super::services::{CallServices, ScriptOrigin, locked};
-use super::shell::{self, Interpreter, Shell};
+use super::stubs;
 use super::trust::Script;
 use super::upward::ScriptPlace;
-use super::{complaints, stubs};
+use crate::login::capture::{CaptureError, Variables};
+use crate::login::shell::{self, Interpreter, Shell};
 use agentd_api::chain;
 use agentd_config::Functions;
-
-/// Result of a script that ran to its end.
-#[derive(Debug)]
-pub struct ScriptResult {
-    pub environment: Variables,
-    /// Status of its last command, or of `exit` or `return`.
-    pub status: i32,
-    /// End of its stderr.
-    pub stderr: String,
-}
 
 impl CallServices {
     /// Returns the environment after the script. A kept result is used if the script declares its dependencies and

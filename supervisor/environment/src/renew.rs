@@ -11,11 +11,12 @@ use agentd_api::ByteString;
 use agentd_api::environment::EnvironmentView;
 use jiff::Timestamp;
 
+use super::files;
 use super::finish::fill;
 use super::renewal::{Renewal, providers, renewal};
 use super::secrets::{HiddenValues, SecretResults, Secrets};
 use super::trust::Trust;
-use super::{Build, BuildFailure, Pipeline, Purpose, Target, files};
+use super::{Build, BuildFailure, Pipeline, Purpose, Target};
 
 impl Pipeline {
     /// Compares a running agent's environment with newly provided values. `remembered` holds the known secrets that

@@ -15,14 +15,15 @@ use tokio::sync::OnceCell;
 
 use agentd_api::doctor::shell_word;
 
+use super::Purpose;
 use super::base::Base;
-use super::capture::{Capture, CaptureError, Variables};
+use super::functions;
 use super::results::Results;
 use super::secrets::{HiddenValues, Secrets};
 use super::snapshot::{SessionSnapshot, Snapshot, SnapshotError};
 use super::trust::{Script, Trust};
 use super::upward::{self, ScriptPlace};
-use super::{Purpose, functions};
+use crate::login::capture::{Capture, CaptureError, Variables};
 use agentd_api::hex;
 use agentd_config::secret;
 use agentd_config::{self as config, Functions};

@@ -16,8 +16,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use super::capture::Variables;
-use super::shell::Shell;
+use crate::login::capture::Variables;
+use crate::login::shell::Shell;
 
 /// Facts that are known before a script runs.
 #[derive(Debug)]

@@ -13,10 +13,10 @@ use agentd_api::validation::Warning;
 
 use agentd_api::doctor::shell_word;
 
-use super::capture::Capture;
 use super::services::{ScriptDirectories, ScriptOrigin, locked};
 use super::trust::{Script, Trust, TrustError};
 use super::upward::ScriptPlace;
+use crate::login::capture::Capture;
 use agentd_api::chain;
 use agentd_host::capability::PathState;
 

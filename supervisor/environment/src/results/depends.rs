@@ -18,8 +18,8 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::super::capture::Variables;
 use super::{Key, by_name};
+use crate::login::capture::Variables;
 
 /// Limits on the number of files and the bytes of each. Beyond them, reading would cost more than running the
 /// script.

@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) use depends::{Places, look};
 
-use super::capture::Variables;
+use crate::login::capture::Variables;
 
 /// Maximum number of kept results.
 const MOST: usize = 256;

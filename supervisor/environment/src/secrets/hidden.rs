@@ -9,8 +9,8 @@ use std::sync::{Mutex, PoisonError};
 
 use agentd_keeper::mask::Mask;
 
-use super::super::capture::Variables;
 use super::literal;
+use crate::login::capture::Variables;
 use agentd_config::secret;
 
 /// Values and scripts that one build has used so far.

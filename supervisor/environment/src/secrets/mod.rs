@@ -22,8 +22,8 @@ use zeroize::Zeroizing;
 pub use hidden::HiddenValues;
 pub use literal::{assigned, redacted};
 
-use super::capture::{Capture, Variables};
-use super::seed::Seed;
+use crate::login::capture::{Capture, Variables};
+use crate::login::seed::Seed;
 use agentd_api::chain;
 use agentd_config::{DeclaredSecret, LoginSource, NamedSecret, SecretOrigin};
 use source::SourceError;
@@ -251,7 +251,7 @@ impl Secrets {
         }
     }
 
-    fn seed(&self) -> Result<Seed, super::seed::SeedError> {
+    fn seed(&self) -> Result<Seed, crate::login::seed::SeedError> {
         Ok(Seed::find(self.home.as_deref(), self.shell.as_deref())?.with_sources(self.sources.clone()))
     }
 }

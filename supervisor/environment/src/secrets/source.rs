@@ -5,8 +5,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use super::super::capture::{Capture, CaptureError};
-use super::super::seed::{Seed, SeedError};
+use crate::login::capture::{Capture, CaptureError};
+use crate::login::seed::{Seed, SeedError};
 
 /// Maximum length of a value in bytes. The limit of execve(2) for one variable with its name is 128 KiB.
 const LONGEST: usize = 64 << 10;

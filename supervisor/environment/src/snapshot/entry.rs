@@ -14,8 +14,8 @@ use super::path::LostEntries;
 use super::place::VisitOutcome;
 use super::stored_snapshot::StoredSnapshot;
 use super::{Snapshot, Times, Variables};
-use crate::hooks::Tool;
-use crate::quality::Quality;
+use crate::login::hooks::Tool;
+use crate::login::quality::Quality;
 use crate::store::Vault;
 use agentd_config::secret::is_secret;
 

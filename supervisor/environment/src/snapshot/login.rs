@@ -26,11 +26,11 @@ use super::fingerprint::{CheckResult, Fingerprints, Watched};
 use super::stored_snapshot::StoredSnapshot;
 use super::watcher::{ServedFileSystems, Watcher};
 use super::{Key, LoginShell, Snapshot, Times, depends, place};
-use crate::capture::{CaptureError, Login};
-use crate::quality::{Degraded, Quality};
+use crate::login::capture::{CaptureError, Login};
+use crate::login::quality::{Degraded, Quality};
+use crate::login::seed::Seed;
+use crate::login::shell::Shell;
 use crate::secrets::HiddenValues;
-use crate::seed::Seed;
-use crate::shell::Shell;
 use crate::store::Vault;
 use agentd_api::chain;
 

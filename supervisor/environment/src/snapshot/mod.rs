@@ -37,11 +37,11 @@ pub(crate) use stored_snapshot::{SESSION_SNAPSHOT, reseal, reseal_all, reseal_or
 pub use terminal::TerminalError;
 pub(crate) use terminal::Terminals;
 
-use super::capture::{Capture, CaptureError, Login, Variables};
 use super::merge::Environment;
-use super::quality::Quality;
-use super::seed::{Seed, SeedError};
 use super::store::Vault;
+use crate::login::capture::{Capture, CaptureError, Login, Variables};
+use crate::login::quality::Quality;
+use crate::login::seed::{Seed, SeedError};
 use agentd_api::hex;
 use agentd_config::LoginSource;
 use agentd_host::directories::{DirectoryError, make_private};

@@ -18,8 +18,8 @@ use super::fingerprint::Watched;
 use super::login::{Slot, blocking};
 use super::watcher::ServedFileSystems;
 use super::{Key, Slots, Snapshot, SnapshotError, Snapshots};
-use crate::capture::Login;
-use crate::hooks::{self, TOOLS, Tool};
+use crate::login::capture::Login;
+use crate::login::hooks::{self, TOOLS, Tool};
 use crate::snapshot::Variables;
 use agentd_api::chain;
 
@@ -177,7 +177,7 @@ impl Snapshots {
         let instead = |why| Snapshot { place: VisitOutcome::NotEntered { directory, why }, ..taken };
         Ok(match self.look_up(Some(destination), deadline).await {
             Ok(Snapshot { place: VisitOutcome::NotEntered { why, .. }, .. }) => instead(why),
-            Ok(there) if there.quality == crate::quality::Quality::Good => there,
+            Ok(there) if there.quality == crate::login::quality::Quality::Good => there,
             Ok(there) => instead(there.quality.words()),
             Err(error) => instead(chain(&error)),
         })

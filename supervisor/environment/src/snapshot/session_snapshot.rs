@@ -18,8 +18,8 @@ use super::login::blocking;
 use super::place::{SnapshotPlace, VisitOutcome};
 use super::stored_snapshot::{SESSION_SNAPSHOT, StoredSnapshot};
 use super::{Snapshot, SnapshotError, Snapshots, Variables, kept_of, path};
+use crate::login::quality::Quality;
 use crate::merge::Environment;
-use crate::quality::Quality;
 
 /// Request for a start environment.
 #[derive(Debug, Clone)]

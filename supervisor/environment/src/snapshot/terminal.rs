@@ -11,7 +11,7 @@ use agentd_api::snapshot::TerminalSnapshotView;
 use jiff::Timestamp;
 
 use super::{Snapshot, Variables, path};
-use crate::quality::Quality;
+use crate::login::quality::Quality;
 
 /// Minimum time for which an unreferenced environment is held.
 pub(crate) const LIFE: Duration = Duration::from_hours(24);

@@ -7,7 +7,7 @@ use super::Times;
 use super::entry::{Due, age};
 use super::fingerprint::Watched;
 use super::login::Slot;
-use crate::quality::Quality;
+use crate::login::quality::Quality;
 use crate::store::Vault;
 
 impl Slot {

@@ -15,9 +15,9 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use super::fingerprint::Watched;
-use crate::capture::Login;
-use crate::seed::Seed;
-use crate::shell::Shell;
+use crate::login::capture::Login;
+use crate::login::seed::Seed;
+use crate::login::shell::Shell;
 use programs::Paths;
 use text::Text;
 

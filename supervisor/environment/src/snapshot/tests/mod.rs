@@ -10,7 +10,7 @@ use agentd_plugin_host::Change;
 use tokio::sync::Semaphore;
 
 use super::*;
-use crate::quality::Degraded;
+use crate::login::quality::Degraded;
 use agentd_config::Encryption;
 
 /// Returns the content of `rc` as a variable, with a secret beside it.

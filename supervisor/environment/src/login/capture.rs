@@ -1,31 +1,26 @@
-//! Runs the login shell and environment scripts under `agentd-keeper run` (`runner`). Each runs in its own process
-//! session, and the keeper ends its whole process tree.
+//! Runs programs for the environment under `agentd-keeper run` (`runner`). Each runs in its own process session, and
+//! the keeper ends its whole process tree.
 //!
 //! The environment comes back NUL-separated on its own file descriptor, so output of start-up files is not mistaken
 //! for it. A run ends when the *shell* ends, even if other processes hold its descriptors. The policy [`Children`]
 //! decides about those processes.
 //!
-//! Other modules define how each shell is started (`shell`), whether a script may run (`trust`), and how captures
-//! are stored (`snapshot`).
+//! Other modules define how each shell is started (`shell`), how a login and a script are run (`attempts`,
+//! `script::run`), and how captures are stored (`snapshot`).
 
-use std::ffi::OsStr;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
-use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, RunResult, Variable};
+use agentd_keeper::protocol::{Attributes, RunOutcome, RunRequest, RunResult, Variable};
 
-use super::copy::Copy;
 use super::printed;
 use super::quality::Quality;
-use super::ran::ScriptResult;
-use super::seed::{Seed, USER_PATH};
-use super::shell::{self, Interpreter, OF_THE_RUN, Shell, Start};
-use super::trust::Script;
+use super::seed::Seed;
+use super::shell::{OF_THE_RUN, Start};
 use agentd_api::chain;
 use agentd_config::Children;
 use agentd_host::{exhausted, runner};
@@ -58,9 +53,9 @@ pub struct Login {
 /// Runs programs for the environment.
 #[derive(Debug, Clone)]
 pub struct Capture {
-    pub(super) keeper: PathBuf,
+    pub(crate) keeper: PathBuf,
     /// Maximum duration of one run, even if the caller allows more.
-    longest: Duration,
+    pub(crate) longest: Duration,
     pub(super) children: Children,
     /// Terminal type of the user, as in `TERM`.
     pub(super) term: String,
@@ -198,86 +193,8 @@ impl Capture {
         self.background.fetch_add(processes, Ordering::Relaxed);
     }
 
-    /// Returns the environment after sourcing `script` in `directory`.
-    ///
-    /// The script receives only `environment` and the process attributes of the login shell. bash runs it, or the
-    /// shell that its first line names. The shell reads `stubs` first. The shell runs exactly the bytes that were
-    /// checked, even if the file has changed since then.
-    pub async fn script(
-        &self,
-        script: &Script,
-        directory: &Path,
-        stubs: &str,
-        (environment, attributes): (Variables, Option<Attributes>),
-        deadline: Instant,
-    ) -> Result<ScriptResult, CaptureError> {
-        let what = format!("the script {}", script.path.display());
-        let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
-        let (kind, program, flags) = match shell::interpreter(&script.content) {
-            Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None), None),
-            Interpreter::Named { shell, program, flags } => (shell, find(&program, path.as_deref()), flags),
-            Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
-        };
-        let mut variables: Vec<Variable> =
-            environment.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
-        if path.is_none() {
-            // Without a PATH, lmod's `module load` makes a PATH of the module alone.
-            variables.push(Variable { name: "PATH".into(), value: USER_PATH.into() });
-        }
-        let mut start = kind.script(&program, flags.as_deref(), &script.path, stubs, &self.keeper);
-        let mut request = self.request(&program, &start, variables, directory, deadline);
-        (request.expect, request.attributes) = (Some(expected(script)), attributes);
-        let sealed = if kind.can_be_given_bytes() { Some(self.run(&request).await?) } else { None };
-        let result = match sealed {
-            Some(result) if result.outcome != RunOutcome::NotSealed => result,
-            _ => {
-                let failed = |source| CaptureError::Copy { what: what.clone(), source };
-                let copied = script.clone();
-                let copy = tokio::task::spawn_blocking(move || Copy::make(&copied)).await;
-                let copy = copy.map_err(io::Error::other).and_then(|copy| copy).map_err(failed)?;
-                start = kind.script(&program, flags.as_deref(), copy.path(), stubs, &self.keeper);
-                (request.args, request.stdin, request.expect) = (start.args.clone(), start.stdin.clone(), None);
-                let mut result = self.run(&request).await?;
-                for text in [&mut result.captured, &mut result.stderr] {
-                    *text = copy.named(text.as_bytes()).into();
-                }
-                result
-            }
-        };
-        let failed = match interpret(&what, request.deadline_ms, &result) {
-            Ok(all) => {
-                self.note(&what, &result);
-                let status = if let RunOutcome::Exited(status) = result.outcome { status } else { 0 };
-                let mut all = cleaned(all, &start);
-                all.retain(|(name, value)| path.is_some() || name != "PATH" || value != USER_PATH.as_bytes());
-                return Ok(ScriptResult { environment: all, status, stderr: result.stderr.display().into_owned() });
-            }
-            Err(error) => error,
-        };
-        match failed {
-            CaptureError::Status { what, status, stderr }
-                if kind.syntax_statuses().contains(&status)
-                    && self.cannot_parse(kind, &request, &script.path).await? =>
-            {
-                Err(CaptureError::Syntax { what, stderr })
-            }
-            failed => Err(failed),
-        }
-    }
-
-    /// Reports whether the shell that ran a script could not parse it.
-    async fn cannot_parse(&self, kind: Shell, ran: &RunRequest, script: &Path) -> Result<bool, CaptureError> {
-        let start = Start { args: kind.check(script), ..Start::default() };
-        let program = Path::new(ran.program.as_os_str());
-        let directory = Path::new(ran.directory.as_os_str());
-        let deadline = Instant::now() + self.longest;
-        let request = self.request(program, &start, ran.environment.clone(), directory, deadline);
-        let result = self.run(&RunRequest { capture_fifo: false, ..request }).await?;
-        Ok(matches!(result.outcome, RunOutcome::Exited(status) if status != 0))
-    }
-
     /// Counts and logs the processes that remained in the background.
-    pub(super) fn note(&self, what: &str, result: &RunResult) -> u32 {
+    pub(crate) fn note(&self, what: &str, result: &RunResult) -> u32 {
         let processes = result.killed + result.left;
         self.background.fetch_add(processes, Ordering::Relaxed);
         if processes > 0 {
@@ -287,34 +204,7 @@ impl Capture {
         processes
     }
 
-    /// Returns the shell's syntax error for a script, or `None`. The script is not run.
-    pub async fn syntax(&self, script: &Script, directory: &Path) -> Result<Option<String>, CaptureError> {
-        let what = format!("the script {}", script.path.display());
-        let (kind, program) = match shell::interpreter(&script.content) {
-            Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None)),
-            Interpreter::Named { shell, program, .. } => (shell, find(&program, None)),
-            Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
-        };
-        let start = Start { args: kind.check(&script.path), ..Start::default() };
-        let path = Variable { name: "PATH".into(), value: USER_PATH.into() };
-        let request = self.request(&program, &start, vec![path], directory, Instant::now() + self.longest);
-        let expect = kind.can_be_given_bytes().then(|| expected(script));
-        let mut request = RunRequest { capture_fifo: false, expect, ..request };
-        let mut result = self.run(&request).await?;
-        if result.outcome == RunOutcome::NotSealed {
-            // The script is only parsed, so its file may have changed.
-            request.expect = None;
-            result = self.run(&request).await?;
-        }
-        match result.outcome {
-            // If only the session's own PATH has the shell, the launch finds the shell.
-            RunOutcome::Exited(0) | RunOutcome::NotExecuted(_) => Ok(None),
-            RunOutcome::Exited(_) => Ok(Some(last_lines(&result.stderr).trim_start_matches("; ").to_owned())),
-            _ => interpret(&what, request.deadline_ms, &result).map(|_| None),
-        }
-    }
-
-    pub(super) fn request(
+    pub(crate) fn request(
         &self,
         program: &Path,
         start: &Start,
@@ -367,31 +257,14 @@ impl Capture {
         }
     }
 
-    pub(super) async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
+    pub(crate) async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
         let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
         runner::run(&self.keeper, request).await.map_err(failed)
     }
 }
 
-/// Returns the file that a shell must find when it reads the script.
-fn expected(script: &Script) -> ExpectedFile {
-    ExpectedFile { path: script.path.as_os_str().into(), sha256: script.digest.clone() }
-}
-
-/// Returns an absolute path unchanged. Another name is looked up in `path`, then in the usual directories.
-fn find(program: &Path, path: Option<&[u8]>) -> PathBuf {
-    if program.is_absolute() {
-        return program.to_owned();
-    }
-    let given = path.map(OsStr::from_bytes).into_iter().flat_map(std::env::split_paths);
-    let usual = ["/bin", "/usr/bin", "/usr/local/bin", "/opt/homebrew/bin"].into_iter().map(PathBuf::from);
-    let found =
-        given.chain(usual).map(|directory| directory.join(program)).find(|file| file.is_absolute() && file.is_file());
-    found.unwrap_or_else(|| Path::new("/bin").join(program))
-}
-
 /// Removes the variables that were added for the run.
-pub(super) fn cleaned(mut all: Variables, start: &Start) -> Variables {
+pub(crate) fn cleaned(mut all: Variables, start: &Start) -> Variables {
     let added = start.added.iter().chain(&[("DISABLE_AUTO_UPDATE", "true")]);
     for (name, value) in added {
         all.retain(|(other, given)| other != name || given != value.as_bytes());
@@ -400,7 +273,7 @@ pub(super) fn cleaned(mut all: Variables, start: &Start) -> Variables {
     all
 }
 
-pub(super) fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variables, CaptureError> {
+pub(crate) fn interpret(what: &str, deadline_ms: u64, result: &RunResult) -> Result<Variables, CaptureError> {
     let came_whole = result.captured.as_bytes().ends_with(b"\0");
     let ended = matches!(result.outcome, RunOutcome::Exited(_) | RunOutcome::Signalled(_) | RunOutcome::Captured);
     // A complete environment counts, even if the shell's traps changed its status afterwards.
@@ -456,7 +329,7 @@ fn parse(bytes: &[u8]) -> Variables {
 }
 
 /// Returns the last lines of stderr for a message.
-fn last_lines(stderr: &ByteString) -> String {
+pub(crate) fn last_lines(stderr: &ByteString) -> String {
     const LINES: usize = 5;
     let text = stderr.display();
     let lines: Vec<&str> = printed::lines(&text).collect();

@@ -6,7 +6,7 @@
 use agentd_keeper::mask::MASK;
 
 /// Returns the lines that are neither a trace of `set -x` nor bash's messages about a missing terminal.
-pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
     const OF_BASH: [&str; 2] = ["cannot set terminal process group", "no job control in this shell"];
     let mut is_open = false;
     let lines = text.lines().map(str::trim_end).filter(move |line| {
@@ -23,7 +23,7 @@ pub(super) fn lines(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Returns the line without the value that it sets.
-pub(super) fn without_value(line: &str) -> String {
+pub(crate) fn without_value(line: &str) -> String {
     match value(line).filter(|at| *at < line.len()) {
         Some(at) => format!("{}{MASK}", &line[..at]),
         None => line.to_owned(),
