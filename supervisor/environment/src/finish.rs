@@ -8,8 +8,9 @@ use agentd_plugin_host::Change;
 use super::functions;
 use super::merge::{Background, Environment};
 use super::secrets::{self, SecretResults, SecretValue, Secrets};
-use super::services::{ResolvedPlaces, SharedLogin};
+use super::services::SharedLogin;
 use super::{BuildError, Capture, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target};
+use crate::script::directories::ResolvedPlaces;
 use agentd_config::Children;
 use agentd_plugin_set::PipelineStep;
 

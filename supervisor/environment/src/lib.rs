@@ -5,33 +5,23 @@
 //! provider's grant. The configuration sets the order of the pipeline. agentd's own steps come last: the named
 //! secrets and agentd's variables.
 
-mod base;
-mod complaints;
-mod copy;
 mod drift;
 mod files;
 mod finish;
 mod functions;
 mod identity;
-pub mod inconsistencies;
+mod lock;
 mod login;
 mod merge;
-pub mod project;
 mod ran;
 mod renew;
 mod renewal;
-mod results;
-mod run;
 mod scope;
-mod scripts;
+mod script;
 mod secrets;
 mod services;
 mod snapshot;
 mod store;
-mod stubs;
-mod trust;
-mod upward;
-mod validate;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -45,7 +35,6 @@ use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
 use agentd_api::chain;
-pub use complaints::of_runs as warnings_of_runs;
 pub use drift::{drift, with_secrets};
 pub use files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
 pub use login::capture::Capture;
@@ -54,28 +43,32 @@ pub use login::sources;
 pub use merge::{Environment, without_secrets};
 pub use renewal::{Renewal, renew_at, restore_obstacle};
 pub use scope::{InScope, Scopes};
+pub use script::complaints::of_runs as warnings_of_runs;
+pub use script::directories::{ResolvedPlaces, ScriptDirectories};
+pub use script::trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
+pub use script::upward::ScriptPlace;
+pub use script::validate::{Digests, NamedPlaces, Scripts};
 pub use secrets::HiddenValues;
 pub use secrets::{MissingSecret, Secrets, assigned as assigned_secrets, redacted as redacted_script};
 pub use secrets::{secret_credential, secret_file};
-pub use services::{ResolvedPlaces, ScriptDirectories};
 pub use snapshot::{
     Options as SnapshotOptions, SessionSnapshot, SnapshotError, SnapshotFinding, SnapshotPlace, SnapshotRequest,
     Snapshots, TerminalError, Times as SnapshotTimes,
 };
 pub use store::{EnvironmentError, Environments, StoredEnvironments, VERSIONS as ENVIRONMENT_VERSIONS};
-pub use trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
-pub use upward::ScriptPlace;
-pub use validate::{Digests, NamedPlaces, Scripts};
 
 use agentd_config::{self as config, Children, Config, Functions};
 use agentd_host::capability::{CallMachine, CallTime, Machine};
 use agentd_plugin_set::{CallOutcome, PipelineStep, PluginFault, Unusable};
-use base::Base;
 use finish::own_steps;
+use lock::locked;
 use merge::InvalidChange;
-use results::Results;
+use script::base::Base;
+use script::results::Results;
+use script::{complaints, directories, scripts, validate};
+pub use script::{inconsistencies, project};
 use secrets::SecretResults;
-use services::{CallServices, SharedLogin, locked};
+use services::{CallServices, SharedLogin};
 
 /// Variable in every agent's environment that holds the session's id. The agent's own tools read their session from
 /// this variable.
@@ -527,8 +520,9 @@ impl Pipeline {
     /// Returns the scripts in or above `directory` that the pipeline would source only after approval.
     pub async fn directory_scripts(&self, directory: &Path) -> Vec<ScriptPlace> {
         let (scripts, directory, home) = (self.scripts(), directory.to_owned(), self.home.clone());
-        let places =
-            move || scripts.iter().flat_map(|script| services::foreign(script, &directory, home.as_deref())).collect();
+        let places = move || {
+            scripts.iter().flat_map(|script| directories::foreign(script, &directory, home.as_deref())).collect()
+        };
         tokio::task::spawn_blocking(places).await.unwrap_or_default()
     }
 
@@ -542,6 +536,11 @@ impl Pipeline {
     ) -> Scripts {
         let looked_for = (&self.scripts()[..], places, self.home.as_deref());
         validate::scripts(looked_for, trust, ran, (&self.syntax, &self.capture)).await
+    }
+
+    /// Drops the kept results of scripts.
+    pub fn forget_results(&self) {
+        self.results.forget();
     }
 
     /// Returns the configured scripts of `env-script`. Scripts of other providers are unknown until they request

@@ -7,15 +7,17 @@ use std::time::Instant;
 use agentd_api::environment::ScriptRun;
 use agentd_plugin_host::Failure;
 
-use super::complaints;
-use super::results::{self, Key};
-use super::run::ScriptResult;
-use super::services::{CallServices, ScriptOrigin, locked};
-use super::stubs;
-use super::trust::Script;
-use super::upward::ScriptPlace;
+use super::lock::locked;
+use super::services::CallServices;
 use crate::login::capture::{CaptureError, Variables};
 use crate::login::shell::{self, Interpreter, Shell};
+use crate::script::complaints;
+use crate::script::directories::ScriptOrigin;
+use crate::script::results::{self, Key};
+use crate::script::run::ScriptResult;
+use crate::script::stubs;
+use crate::script::trust::Script;
+use crate::script::upward::ScriptPlace;
 use agentd_api::chain;
 use agentd_config::Functions;
 
@@ -69,7 +71,13 @@ impl CallServices {
         Ok(ran.environment)
     }
 
-    fn record(&self, script: &Script, place: &ScriptPlace, ran: Option<&ScriptResult>, warnings: Vec<String>) {
+    pub(crate) fn record(
+        &self,
+        script: &Script,
+        place: &ScriptPlace,
+        ran: Option<&ScriptResult>,
+        warnings: Vec<String>,
+    ) {
         locked(&self.ran).push(ScriptRun {
             path: script.named.clone(),
             directory: place.directory.clone(),

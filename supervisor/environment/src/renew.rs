@@ -15,8 +15,8 @@ use super::files;
 use super::finish::fill;
 use super::renewal::{Renewal, providers, renewal};
 use super::secrets::{HiddenValues, SecretResults, Secrets};
-use super::trust::Trust;
 use super::{Build, BuildFailure, Pipeline, Purpose, Target};
+use crate::script::trust::Trust;
 
 impl Pipeline {
     /// Compares a running agent's environment with newly provided values. `remembered` holds the known secrets that

@@ -5,11 +5,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use agentd_keeper::mask::Mask;
 
 use super::literal;
+use crate::lock::locked;
 use crate::login::capture::Variables;
 use agentd_config::secret;
 
@@ -35,7 +36,7 @@ impl std::fmt::Debug for HiddenValues {
 
 impl HiddenValues {
     fn seen(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.0)
     }
 
     /// Adds variables. Their secrets are hidden.

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
 use jiff::Timestamp;
@@ -26,6 +26,7 @@ use super::fingerprint::{CheckResult, Fingerprints, Watched};
 use super::stored_snapshot::StoredSnapshot;
 use super::watcher::{ServedFileSystems, Watcher};
 use super::{Key, LoginShell, Snapshot, Times, depends, place};
+use crate::lock::locked;
 use crate::login::capture::{CaptureError, Login};
 use crate::login::quality::{Degraded, Quality};
 use crate::login::seed::Seed;
@@ -99,7 +100,7 @@ impl Flight {
 
 impl Terms {
     fn names(&self) -> BTreeSet<String> {
-        self.names.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.names).clone()
     }
 }
 
@@ -110,7 +111,7 @@ impl Slot {
 
     pub(super) fn entry(&self) -> MutexGuard<'_, Entry> {
         // A panic under this lock cannot leave the entry in an invalid state.
-        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.entry)
     }
 
     /// Runs work on files that may be on a silent server.

@@ -21,7 +21,7 @@ mod watcher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use agentd_api::environment::SnapshotSource;
@@ -39,6 +39,7 @@ pub(crate) use terminal::Terminals;
 
 use super::merge::Environment;
 use super::store::Vault;
+use crate::lock::locked;
 use crate::login::capture::{Capture, CaptureError, Login, Variables};
 use crate::login::quality::Quality;
 use crate::login::seed::{Seed, SeedError};
@@ -426,10 +427,6 @@ impl Slots {
         drop(known);
         Ok((seed, slot))
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Returns the names of the variables and functions that a pipeline kept. A variable that the pipeline removed and

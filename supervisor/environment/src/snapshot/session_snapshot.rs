@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use agentd_api::environment::SnapshotSource;
@@ -18,6 +18,7 @@ use super::login::blocking;
 use super::place::{SnapshotPlace, VisitOutcome};
 use super::stored_snapshot::{SESSION_SNAPSHOT, StoredSnapshot};
 use super::{Snapshot, SnapshotError, Snapshots, Variables, kept_of, path};
+use crate::lock::locked;
 use crate::login::quality::Quality;
 use crate::merge::Environment;
 
@@ -75,14 +76,14 @@ impl SessionSnapshot {
             SnapshotSource::Stored => self.stored(deadline).await?,
         };
         let taken = start.taken.clone();
-        *self.finding.lock().unwrap_or_else(PoisonError::into_inner) = Some(finding);
-        *self.start.lock().unwrap_or_else(PoisonError::into_inner) = Some(start);
+        *locked(&self.finding) = Some(finding);
+        *locked(&self.start) = Some(start);
         Ok(taken)
     }
 
     /// Stores the variables that the pipeline kept, if they may be needed again.
     pub async fn settle(&self, environment: &Environment) -> Result<(), SnapshotError> {
-        let start = self.start.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let start = locked(&self.start).take();
         let Some(StartEnvironment { taken, of_login_shell, own_file }) = start else { return Ok(()) };
         let kept = kept_of(environment, &taken.variables, &taken.functions);
         if own_file {
@@ -102,7 +103,7 @@ impl SessionSnapshot {
 
     /// Returns `None` if no provider requested the environment.
     pub fn finding(&self) -> Option<SnapshotFinding> {
-        self.finding.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        locked(&self.finding).clone()
     }
 
     async fn terminal(&self) -> Result<(StartEnvironment, SnapshotFinding), SnapshotError> {

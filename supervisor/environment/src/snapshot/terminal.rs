@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use agentd_api::SessionId;
@@ -11,6 +11,7 @@ use agentd_api::snapshot::TerminalSnapshotView;
 use jiff::Timestamp;
 
 use super::{Snapshot, Variables, path};
+use crate::lock::locked;
 use crate::login::quality::Quality;
 
 /// Minimum time for which an unreferenced environment is held.
@@ -61,7 +62,7 @@ impl std::fmt::Debug for Terminals {
 
 impl Terminals {
     fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.held)
     }
 
     /// Adds an environment. If there is no room, the oldest unreferenced environments are dropped.

@@ -13,7 +13,7 @@ mod vault;
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use agentd_api::environment::{EnvironmentView, RotationFailure, RotationView};
 use agentd_api::{Code, Problem, SessionId};
@@ -23,6 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::merge::{Environment, without_secrets};
 use super::snapshot::{self, SESSION_SNAPSHOT};
+use crate::lock::locked;
 use agentd_api::chain;
 use agentd_config::Encryption;
 use agentd_host::directories::Directories;
@@ -216,7 +217,7 @@ impl Environments {
         let created = before.as_ref().map_or_else(|| last.clone(), |before| before.created.clone());
         self.put(id, &StoredEnvironments { created, last, attributes: environment.attributes.clone() }, key.as_ref())?;
         let secrets = environment.secret_pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone(), secrets);
+        locked(&self.secrets).insert(id.clone(), secrets);
         Ok(before)
     }
 
@@ -233,12 +234,12 @@ impl Environments {
 
     /// Returns the secrets of the session's last launch under this daemon.
     pub fn secrets(&self, id: &SessionId) -> BTreeMap<String, Vec<u8>> {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).get(id).cloned().unwrap_or_default()
+        locked(&self.secrets).get(id).cloned().unwrap_or_default()
     }
 
     /// Drops the secrets of a removed session.
     pub fn forget(&self, id: &SessionId) {
-        self.secrets.lock().unwrap_or_else(PoisonError::into_inner).remove(id);
+        locked(&self.secrets).remove(id);
     }
 
     /// Takes a new key into use and seals every session's file with it. Former keys stay until no file needs them.

@@ -4,10 +4,11 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::keys::{KeyError, Keys};
 use super::seal::{Key, Sealed};
+use crate::lock::locked;
 use agentd_api::chain;
 use agentd_config::Encryption;
 
@@ -44,7 +45,7 @@ impl Vault {
     /// Locks writes. The lock is held while a document is read and rewritten, so that a key rotation undoes no
     /// other write.
     pub fn writing(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.writing)
     }
 
     #[cfg(test)]

@@ -6,7 +6,7 @@ use agentd_config as config;
 
 /// Returns the configured scripts, as the plugin reads its settings. `scripts` names every script, and
 /// `directory_names` names those of the directory.
-pub(super) fn configured(settings: &[Setting]) -> Vec<String> {
+pub(crate) fn configured(settings: &[Setting]) -> Vec<String> {
     let set = |key: &str| settings.iter().find(|setting| setting.key == key).map(|setting| &setting.values);
     let [global, directory, session] = config::SCRIPTS.map(str::to_owned);
     match (set("scripts"), set("directory_names")) {

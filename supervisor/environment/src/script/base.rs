@@ -9,12 +9,13 @@
 //! variable thus reaches the agent.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use agentd_plugin_host::is_withheld;
 
-use super::merge::Environment;
+use crate::lock::locked;
 use crate::login::capture::Variables;
+use crate::merge::Environment;
 
 /// The current environment as scripts may see it, and the changes by the scripts of this call.
 #[derive(Debug, Default)]
@@ -47,7 +48,7 @@ impl Base {
     /// Returns the variables that the script receives and the withheld values. `may` reports which names the
     /// provider may choose, among the names that are not withheld from every plugin.
     pub(crate) fn given(&self, handed_over: Variables, may: impl Fn(&str) -> bool) -> (Variables, Withheld) {
-        let of_scripts = self.of_scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_scripts = locked(&self.of_scripts);
         let mut given: BTreeMap<String, Vec<u8>> = handed_over.into_iter().collect();
         let names: Vec<String> = given.keys().filter(|name| is_withheld(name) || !may(name)).cloned().collect();
         let mut withheld = Withheld::default();
@@ -75,7 +76,7 @@ impl Base {
         let before: BTreeMap<&str, &[u8]> =
             given.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         let mut after: BTreeMap<String, Vec<u8>> = after.into_iter().collect();
-        let mut of_scripts = self.of_scripts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_scripts = locked(&self.of_scripts);
         let gone = before.keys().filter(|name| !after.contains_key(**name)).map(|name| (*name).to_owned());
         let names: Vec<String> = after.keys().cloned().chain(gone).collect();
         for name in names {

@@ -14,10 +14,11 @@
 mod depends;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
-pub(super) use depends::{Places, look};
+pub(crate) use depends::{Places, look};
 
+use crate::lock::locked;
 use crate::login::capture::Variables;
 
 /// Maximum number of kept results.
@@ -26,11 +27,11 @@ const MOST: usize = 256;
 const LARGEST: usize = 256 << 10;
 /// Digest of the state of a script's dependencies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Key([u8; 32]);
+pub(crate) struct Key([u8; 32]);
 
 /// Kept results, by the state of their dependencies.
 #[derive(Default)]
-pub(super) struct Results {
+pub(crate) struct Results {
     kept: Mutex<Cache>,
 }
 
@@ -58,7 +59,7 @@ struct VariableChange {
 /// Shows the number of results without their content.
 impl std::fmt::Debug for Results {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = locked(&self.kept);
         f.debug_struct("Results").field("kept", &kept.results.len()).finish_non_exhaustive()
     }
 }
@@ -66,8 +67,8 @@ impl std::fmt::Debug for Results {
 impl Results {
     /// Returns the environment after a script that ran in this state, if a kept result applies to the given
     /// variables.
-    pub(super) fn find(&self, key: &Key, given: &Variables) -> Option<Variables> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(crate) fn find(&self, key: &Key, given: &Variables) -> Option<Variables> {
+        let mut kept = locked(&self.kept);
         kept.lookups += 1;
         let now = kept.lookups;
         let outcome = kept.results.get_mut(key)?;
@@ -76,17 +77,17 @@ impl Results {
     }
 
     /// Drops all results, so that every script runs again.
-    fn forget(&self) {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).results.clear();
+    pub(crate) fn forget(&self) {
+        locked(&self.kept).results.clear();
     }
 
     /// Keeps the script's changes to the given variables.
-    pub(super) fn keep(&self, key: Key, given: &Variables, after: &Variables) {
+    pub(crate) fn keep(&self, key: Key, given: &Variables, after: &Variables) {
         let changes = difference(given, after);
         if changes.iter().map(VariableChange::size).sum::<usize>() > LARGEST {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = locked(&self.kept);
         if kept.results.len() >= MOST && !kept.results.contains_key(&key) {
             let oldest = kept.results.iter().min_by_key(|(_, outcome)| outcome.last_used).map(|(key, _)| *key);
             oldest.and_then(|oldest| kept.results.remove(&oldest));
@@ -94,13 +95,6 @@ impl Results {
         kept.lookups += 1;
         let last_used = kept.lookups;
         kept.results.insert(key, KeptResult { last_used, changes });
-    }
-}
-
-impl super::Pipeline {
-    /// Drops the kept results of scripts.
-    pub fn forget_results(&self) {
-        self.results.forget();
     }
 }
 

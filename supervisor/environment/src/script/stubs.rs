@@ -21,15 +21,15 @@ use crate::login::shell::Shell;
 
 /// Facts that are known before a script runs.
 #[derive(Debug)]
-pub(super) struct StubContext<'a> {
+pub(crate) struct StubContext<'a> {
     /// Variables of the login shell.
-    pub(super) login: &'a Variables,
+    pub(crate) login: &'a Variables,
     /// Variables that the script receives.
-    pub(super) given: &'a Variables,
-    pub(super) home: Option<&'a Path>,
+    pub(crate) given: &'a Variables,
+    pub(crate) home: Option<&'a Path>,
     /// Directories whose files the user does not control: the session's directory and the script's working
     /// directory.
-    pub(super) foreign: [&'a Path; 2],
+    pub(crate) foreign: [&'a Path; 2],
 }
 
 /// One tool: its functions and their definition.
@@ -47,7 +47,7 @@ enum Init {
 }
 
 /// Returns the definitions as text to put before the script. The text is empty without tools.
-pub(super) fn text(shell: Shell, program: &Path, known: &StubContext<'_>) -> String {
+pub(crate) fn text(shell: Shell, program: &Path, known: &StubContext<'_>) -> String {
     let name = program.file_name().and_then(OsStr::to_str).unwrap_or_default();
     let mut text = String::new();
     for stub in stubs(shell, name, known) {
@@ -277,7 +277,7 @@ impl StubContext<'_> {
 
 impl Stub {
     /// Returns the definition, or `None` if the shell does not support it.
-    fn text(&self, shell: Shell) -> Option<String> {
+    pub(crate) fn text(&self, shell: Shell) -> Option<String> {
         let names = self.names;
         let of_each = |one: &dyn Fn(&str) -> String| names.iter().map(|name| one(name)).collect::<String>();
         let quoted = |words: &[&str]| words.iter().flat_map(|word| [" ", word]).collect::<String>();

@@ -13,9 +13,10 @@ use agentd_api::validation::Warning;
 
 use agentd_api::doctor::shell_word;
 
-use super::services::{ScriptDirectories, ScriptOrigin, locked};
+use super::directories::{ScriptDirectories, ScriptOrigin};
 use super::trust::{Script, Trust, TrustError};
 use super::upward::ScriptPlace;
+use crate::lock::locked;
 use crate::login::capture::Capture;
 use agentd_api::chain;
 use agentd_host::capability::PathState;

@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use agentd_api::scripts::ScriptState;
@@ -25,7 +25,8 @@ use serde::{Deserialize, Serialize};
 
 pub use sources::sourced;
 
-use super::secrets::redacted;
+use crate::lock::locked;
+use crate::secrets::redacted;
 use agentd_host::directories::make_private;
 use agentd_host::files;
 use examine::{Examined, examine, named};
@@ -150,7 +151,7 @@ impl Trust {
     /// refused. Each later access tries to read the record again.
     pub fn begin(state: &Path) -> Self {
         Self::open(state).unwrap_or_else(|error| {
-            let why = super::chain(&error);
+            let why = agentd_api::chain(&error);
             tracing::error!(
                 %why,
                 "cannot read the approvals of scripts; refusing scripts that need one; the file is not overwritten"
@@ -163,12 +164,12 @@ impl Trust {
 
     /// Locks the record. Reads it first if it could not be read before.
     fn record(&self) -> Result<MutexGuard<'_, Record>, TrustError> {
-        let mut record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut record = locked(&self.record);
         // The check is made under the lock. Otherwise a second reader could overwrite an approval that followed the
         // first read.
         if self.is_unread.load(Ordering::Acquire) {
-            let found = self.read().map_err(|error| TrustError::Unreadable { reason: super::chain(&error) })?;
-            *record = found.record.into_inner().unwrap_or_else(PoisonError::into_inner);
+            let found = self.read().map_err(|error| TrustError::Unreadable { reason: agentd_api::chain(&error) })?;
+            *record = found.record.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
             self.is_unread.store(false, Ordering::Release);
             tracing::info!("the approvals of scripts can be read again");
         }

@@ -154,7 +154,7 @@ fn missing_command(line: &str) -> Option<&str> {
 }
 
 /// Returns the warnings about a script that ran to its end.
-pub(super) fn warnings(status: i32, stderr: &str, shell: Shell) -> Vec<String> {
+pub(crate) fn warnings(status: i32, stderr: &str, shell: Shell) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     for line in lines(stderr).filter(|line| is_complaint(line)) {
         let told = shortened(without_value(line).trim());
@@ -218,13 +218,13 @@ fn path_line(directories: &str, shell: Shell) -> String {
 }
 
 /// Returns the last lines of stderr for the record.
-pub(super) fn record(stderr: &str) -> Vec<String> {
+pub(crate) fn record(stderr: &str) -> Vec<String> {
     let lines: Vec<&str> = lines(stderr).collect();
     lines[lines.len().saturating_sub(LINES)..].iter().map(|line| shortened(&without_value(line))).collect()
 }
 
 /// Hides secrets in the record of a script.
-pub(super) fn mask(run: &mut ScriptRun, hide: impl Fn(&str) -> String) {
+pub(crate) fn mask(run: &mut ScriptRun, hide: impl Fn(&str) -> String) {
     let mut lines: Vec<&mut String> = run.stderr.iter_mut().chain(&mut run.warnings).collect();
     if lines.is_empty() {
         return;

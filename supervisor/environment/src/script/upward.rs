@@ -55,7 +55,7 @@ fn search_continues(below: &Path, above: &Path) -> bool {
 
 /// Reports whether the file is missing. A file that cannot be examined counts as present, so it is refused by name
 /// instead of being skipped.
-pub(super) fn is_absent(file: &Path) -> bool {
+pub(crate) fn is_absent(file: &Path) -> bool {
     let kind = file.symlink_metadata().err().map(|error| error.kind());
     matches!(kind, Some(ErrorKind::NotFound | ErrorKind::NotADirectory))
 }

@@ -1,0 +1,19 @@
+//! Runs environment scripts under the user's approval, and warns about probable mistakes before a launch.
+//!
+//! `directories` and `upward` find a script, `trust` decides whether it may run, and `run` runs it. `base` and `stubs`
+//! make what it starts with. `results` keeps what it changed, and `complaints` reads what it printed. `validate`,
+//! `project` and `inconsistencies` look for mistakes and run no provider.
+
+pub(crate) mod base;
+pub(crate) mod complaints;
+mod copy;
+pub(crate) mod directories;
+pub mod inconsistencies;
+pub mod project;
+pub(crate) mod results;
+pub(crate) mod run;
+pub(crate) mod scripts;
+pub(crate) mod stubs;
+pub(crate) mod trust;
+pub(crate) mod upward;
+pub(crate) mod validate;
