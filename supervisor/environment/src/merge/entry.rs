@@ -7,8 +7,8 @@ use agentd_api::environment::{FileView, StepView, VariableView};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
-use super::super::functions;
-use super::super::secrets;
+use super::functions;
+use crate::secrets;
 use agentd_api::hex;
 use agentd_config::secret;
 

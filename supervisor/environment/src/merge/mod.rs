@@ -3,7 +3,9 @@
 //! A removed variable keeps its name, the step that removed it, and the reason. Its value is dropped at once, so
 //! that unused values are stored nowhere. File contents stay here until they are written, and appear in no view.
 
+mod drift;
 mod entry;
+pub(crate) mod functions;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +20,7 @@ use agentd_plugin_host::{Change, Effect};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+pub use drift::{drift, with_secrets};
 use entry::{Entry, Step, StepEffect};
 pub use view::without_secrets;
 

@@ -12,10 +12,10 @@ use super::fingerprint::{Fingerprints, Watched};
 use super::login::Flight;
 use super::path::LostEntries;
 use super::place::VisitOutcome;
-use super::stored_snapshot::StoredSnapshot;
 use super::{Snapshot, Times, Variables};
 use crate::login::hooks::Tool;
 use crate::login::quality::Quality;
+use crate::store::StoredSnapshot;
 use crate::store::Vault;
 use agentd_config::secret::is_secret;
 

@@ -23,7 +23,6 @@ use tokio::task::AbortHandle;
 
 use super::entry::{ASKED_FOR, Due, Entry, Failed, Good};
 use super::fingerprint::{CheckResult, Fingerprints, Watched};
-use super::stored_snapshot::StoredSnapshot;
 use super::watcher::{ServedFileSystems, Watcher};
 use super::{Key, LoginShell, Snapshot, Times, depends, place};
 use crate::lock::locked;
@@ -32,6 +31,7 @@ use crate::login::quality::{Degraded, Quality};
 use crate::login::seed::Seed;
 use crate::login::shell::Shell;
 use crate::secrets::HiddenValues;
+use crate::store::StoredSnapshot;
 use crate::store::Vault;
 use agentd_api::chain;
 

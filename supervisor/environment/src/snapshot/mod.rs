@@ -2,7 +2,7 @@
 //! and reused, or a terminal's environment, or the environment that was stored when the session was created.
 //!
 //! Values are held in memory. As a fallback, the disk holds the values that pipelines kept and that are not secret;
-//! other variables are stored by name only ([`kept`]). Providers decide which of these variables an agent receives.
+//! other variables are stored by name only (`store`). Providers decide which of these variables an agent receives.
 
 mod depends;
 mod entry;
@@ -11,7 +11,6 @@ mod login;
 mod path;
 mod place;
 mod session_snapshot;
-mod stored_snapshot;
 mod terminal;
 #[cfg(test)]
 mod tests;
@@ -33,7 +32,6 @@ use tokio::sync::Semaphore;
 
 pub use place::SnapshotPlace;
 pub use session_snapshot::{SessionSnapshot, SnapshotFinding, SnapshotRequest};
-pub(crate) use stored_snapshot::{SESSION_SNAPSHOT, reseal, reseal_all, reseal_or_remove};
 pub use terminal::TerminalError;
 pub(crate) use terminal::Terminals;
 

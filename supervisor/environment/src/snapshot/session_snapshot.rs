@@ -16,11 +16,11 @@ use agentd_api::environment::SnapshotSource;
 
 use super::login::blocking;
 use super::place::{SnapshotPlace, VisitOutcome};
-use super::stored_snapshot::{SESSION_SNAPSHOT, StoredSnapshot};
 use super::{Snapshot, SnapshotError, Snapshots, Variables, kept_of, path};
 use crate::lock::locked;
 use crate::login::quality::Quality;
 use crate::merge::Environment;
+use crate::store::{SESSION_SNAPSHOT, StoredSnapshot};
 
 /// Request for a start environment.
 #[derive(Debug, Clone)]

@@ -48,7 +48,7 @@ impl Slot {
             expires: captured.zip(life).and_then(|(captured, life)| captured.checked_add(life).ok()),
             variables: good.map_or(0, |good| good.variables.len()),
             functions: good.map_or(0, |good| good.functions.len()),
-            stored: entry.stored.as_ref().map_or(0, super::stored_snapshot::StoredSnapshot::len),
+            stored: entry.stored.as_ref().map_or(0, crate::store::StoredSnapshot::len),
             missing: good.map(|good| good.missing.clone()).unwrap_or_default(),
             path_lost: entry.path.lost.clone(),
             withheld: good.and_then(|good| good.attributes.as_ref()).map(Attributes::withheld).unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! Stores `environment.json`: the environments of a session's first and last launch. Writes are atomic, and the
-//! file is sealed if so configured.
+//! Stores a session's environments and login snapshots. Writes are atomic, and the files are sealed if so configured.
+//! `environment.json` holds the environments of a session's first and last launch.
 //!
 //! A file in clear holds no secret values. A sealed file holds everything, with only the id of its key in clear. An
 //! unreadable file is never overwritten: the launch that needs the write is refused. After a change of the setting,
@@ -8,6 +8,7 @@
 mod document;
 mod keys;
 mod seal;
+mod stored_snapshot;
 mod vault;
 
 use std::collections::{BTreeMap, HashMap};
@@ -22,15 +23,15 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::merge::{Environment, without_secrets};
-use super::snapshot::{self, SESSION_SNAPSHOT};
 use crate::lock::locked;
 use agentd_api::chain;
 use agentd_config::Encryption;
 use agentd_host::directories::Directories;
 use agentd_host::files;
-pub(crate) use document::{Content, Document, version};
+use document::{Content, Document, version};
 use keys::KeyError;
 use seal::{Key, SealError};
+pub(crate) use stored_snapshot::{SESSION_SNAPSHOT, StoredSnapshot};
 pub(crate) use vault::Vault;
 
 const NAME: &str = "environment.json";
@@ -256,7 +257,7 @@ impl Environments {
                 None => Ok(false),
             });
             let begun_with = self.directories.session(&session).join(SESSION_SNAPSHOT);
-            let resealed = snapshot::reseal(&begun_with, &self.vault);
+            let resealed = stored_snapshot::reseal(&begun_with, &self.vault);
             let written = written.and_then(|written| {
                 let failed = |source| EnvironmentError::Write { path: begun_with, source };
                 resealed.map(|()| written).map_err(failed)
@@ -267,8 +268,8 @@ impl Environments {
                 Err(error) => failed.push(RotationFailure { session, reason: chain(&error) }),
             }
         }
-        let shared = snapshot::reseal_all(&self.directories.shared_snapshots(), &self.vault);
-        snapshot::reseal_or_remove(&self.directories.snapshots(), &self.vault);
+        let shared = stored_snapshot::reseal_all(&self.directories.shared_snapshots(), &self.vault);
+        stored_snapshot::reseal_or_remove(&self.directories.snapshots(), &self.vault);
         if failed.is_empty() && shared {
             self.vault.keys.forget_all_but(&key).map_err(EnvironmentError::Tidy)?;
         }

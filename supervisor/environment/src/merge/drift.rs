@@ -110,7 +110,7 @@ mod tests {
     use agentd_api::changes::describe;
 
     use super::*;
-    use crate::Environment;
+    use crate::merge::Environment;
     use agentd_plugin_host::Change;
     use jiff::Timestamp;
     use proptest::prelude::*;

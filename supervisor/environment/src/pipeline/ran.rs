@@ -7,8 +7,8 @@ use std::time::Instant;
 use agentd_api::environment::ScriptRun;
 use agentd_plugin_host::Failure;
 
-use super::lock::locked;
 use super::services::CallServices;
+use crate::lock::locked;
 use crate::login::capture::{CaptureError, Variables};
 use crate::login::shell::{self, Interpreter, Shell};
 use crate::script::complaints;

@@ -13,15 +13,15 @@ use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::Variables;
-use crate::store::{self, Content, Document, Vault};
+use super::{Content, Document, Vault, version};
+use crate::login::capture::Variables;
 use agentd_config::secret::is_secret;
 use agentd_host::files::write_json;
 
 /// Name of the file in a session's directory that holds the session's start environment.
 pub(crate) const SESSION_SNAPSHOT: &str = "snapshot.json";
 
-/// The stored part of a snapshot. Its file has mode 0600, like every file that `store` writes.
+/// The stored part of a snapshot. Its file has mode 0600, like every file of this folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct StoredSnapshot {
     pub captured: Timestamp,
@@ -80,7 +80,7 @@ impl StoredSnapshot {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error),
         };
-        match store::version(&bytes)? {
+        match version(&bytes)? {
             FIRST => Ok(Some(Self { is_first: true, ..serde_json::from_slice(&bytes)? })),
             found if found == u64::from(VERSION) => match serde_json::from_slice::<Document<Self>>(&bytes)?.content {
                 Content::Clear(kept) => Ok(Some(kept)),

@@ -11,8 +11,8 @@ use agentd_api::environment::{EnvironmentView, VariableView};
 use agentd_api::event::StaleVariable;
 use jiff::{SignedDuration, Timestamp};
 
-use super::files::SessionFile;
-use super::merge::Environment;
+use crate::merge::Environment;
+use crate::pipeline::files::SessionFile;
 
 /// Result of a renewal.
 pub struct Renewal {

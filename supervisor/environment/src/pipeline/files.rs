@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
-use super::merge::Environment;
-use super::secrets::assigned;
+use crate::merge::Environment;
+use crate::secrets::assigned;
 use agentd_config::secret;
 use agentd_host::directories::make_private;
 use agentd_host::files;
@@ -43,7 +43,7 @@ const LINES: usize = 1000;
 /// Returns the values of a file's content to hide in the agent's output: the content and each of its lines, as CI
 /// systems do. The keeper's mask splits a value of several lines. Passwords of URLs and values assigned to secret
 /// names are added.
-pub(super) fn hidden(content: &[u8]) -> Vec<Vec<u8>> {
+pub(crate) fn hidden(content: &[u8]) -> Vec<Vec<u8>> {
     let end = memchr::memchr_iter(b'\n', content).nth(LINES - 1).map_or(content.len(), |at| at + 1);
     let mut values = secret::parts_of(&content[..end]);
     values.extend(assigned(content).into_iter().flat_map(|one| secret::values_of(&one.name, &one.value)));

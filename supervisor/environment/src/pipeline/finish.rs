@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 
 use agentd_plugin_host::Change;
 
-use super::functions;
-use super::merge::{Background, Environment};
-use super::secrets::{self, SecretResults, SecretValue, Secrets};
 use super::services::SharedLogin;
-use super::{BuildError, Capture, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target};
+use super::{BuildError, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target};
+use crate::login::capture::Capture;
+use crate::merge::functions;
+use crate::merge::{Background, Environment};
 use crate::script::directories::ResolvedPlaces;
+use crate::secrets::{self, SecretResults, SecretValue, Secrets};
 use agentd_config::Children;
 use agentd_plugin_set::PipelineStep;
 
@@ -62,7 +63,7 @@ impl Pipeline {
 }
 
 /// Sets the values of the configured secrets that providers named.
-pub(super) fn fill(
+pub(crate) fn fill(
     target: &Target,
     real: &ResolvedPlaces,
     taken: &SecretResults,

@@ -5,7 +5,7 @@
 
 use agentd_plugin_host::Change;
 
-use super::merge::Environment;
+use super::Environment;
 use crate::login::capture::Variables;
 use agentd_config::Functions;
 
@@ -19,7 +19,7 @@ fn is_function(name: &str) -> bool {
 }
 
 /// Returns the variables of a shell, without exported functions if the policy is `Drop`.
-pub(super) fn permitted(policy: Functions, mut variables: Variables) -> Variables {
+pub(crate) fn permitted(policy: Functions, mut variables: Variables) -> Variables {
     if policy == Functions::Drop {
         variables.retain(|(name, _)| !is_function(name));
     }
@@ -27,7 +27,7 @@ pub(super) fn permitted(policy: Functions, mut variables: Variables) -> Variable
 }
 
 /// Returns the changes that remove the functions which the policy withholds from the agent.
-pub(super) fn withheld(policy: Functions, environment: &Environment) -> Vec<Change> {
+pub(crate) fn withheld(policy: Functions, environment: &Environment) -> Vec<Change> {
     if policy == Functions::Agent {
         return Vec::new();
     }
@@ -39,7 +39,7 @@ pub(super) fn withheld(policy: Functions, environment: &Environment) -> Vec<Chan
 /// lost. Without the variable such a function would do something else.
 /// For example, lmod's `module load X` is `$LMOD_CMD bash load X`. Without `LMOD_CMD`, bash runs an unapproved file
 /// `load` of the working directory.
-pub(super) fn lacking_a_variable(login: &Variables, environment: &Environment) -> Vec<Change> {
+pub(crate) fn lacking_a_variable(login: &Variables, environment: &Environment) -> Vec<Change> {
     let lost = |name: &str| environment.get(name).is_none() && login.iter().any(|(of_login, _)| of_login == name);
     let functions = environment.pairs().filter(|(name, _)| is_function(name));
     functions

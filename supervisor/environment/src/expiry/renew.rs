@@ -11,12 +11,12 @@ use agentd_api::ByteString;
 use agentd_api::environment::EnvironmentView;
 use jiff::Timestamp;
 
-use super::files;
-use super::finish::fill;
 use super::renewal::{Renewal, providers, renewal};
-use super::secrets::{HiddenValues, SecretResults, Secrets};
-use super::{Build, BuildFailure, Pipeline, Purpose, Target};
+use crate::pipeline::files;
+use crate::pipeline::finish::fill;
+use crate::pipeline::{Build, BuildFailure, Pipeline, Purpose, Target};
 use crate::script::trust::Trust;
+use crate::secrets::{HiddenValues, SecretResults, Secrets};
 
 impl Pipeline {
     /// Compares a running agent's environment with newly provided values. `remembered` holds the known secrets that

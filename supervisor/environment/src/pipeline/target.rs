@@ -1,0 +1,50 @@
+//! Describes the session and the launch for which an environment is built.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_host::capability::Machine;
+
+use super::{InScope, Scopes};
+use crate::script::directories::{ResolvedPlaces, ScriptDirectories};
+use crate::secrets::Secrets;
+use crate::snapshot::SessionSnapshot;
+
+/// Time limit for resolving the session's places. The working directory has answered just before.
+const PLACES: Duration = Duration::from_secs(10);
+
+/// The session and launch for which an environment is built.
+#[derive(Debug, Clone)]
+pub struct Target {
+    pub id: SessionId,
+    pub name: Option<String>,
+    pub agent: String,
+    /// Program and arguments of the agent, if known.
+    pub command: Vec<String>,
+    pub scopes: Scopes,
+    pub launch: u64,
+    pub places: ScriptDirectories,
+    /// Directory of the session's files.
+    pub files: PathBuf,
+    /// Path of the session's own control socket, if the session has such a socket.
+    pub socket: Option<PathBuf>,
+    /// Login snapshot from which the environment starts.
+    pub chosen: Arc<SessionSnapshot>,
+    pub machine: Machine,
+    pub secrets: Arc<Secrets>,
+}
+
+impl Target {
+    pub(crate) async fn real(&self) -> ResolvedPlaces {
+        self.places.real(&self.machine, None, Instant::now() + PLACES).await
+    }
+
+    /// Returns the settings that the configuration and the session's specification give for the session's
+    /// directory.
+    pub(crate) async fn in_scope(&self, real: &ResolvedPlaces) -> InScope {
+        let deadline = Instant::now() + PLACES;
+        self.scopes.of(&self.places.cwd, real.directory.as_deref(), &self.machine, deadline).await
+    }
+}
