@@ -3,18 +3,15 @@
 
 /// Returns the reason why a variable belongs to the terminal, or `None`.
 pub(crate) fn terminals_own(name: &str) -> Option<&'static str> {
-    OWN.iter().find(|(_, patterns)| patterns.iter().any(|pattern| fits(pattern, name))).map(|(why, _)| *why)
+    OWN.iter()
+        .find(|(_, patterns)| patterns.iter().any(|pattern| agentd_glob::matches(pattern, name)))
+        .map(|(why, _)| *why)
 }
 
 /// Returns the number of dropped names that this terminal has, without the terminal's own variables.
 pub(crate) fn count_of_terminal(dropped: &[String]) -> usize {
     let is_missed = |name: &&String| std::env::var_os(name).is_some() && terminals_own(name).is_none();
     dropped.iter().filter(is_missed).count()
-}
-
-/// Matches a name against a pattern: a name, or a prefix followed by `*`.
-fn fits(pattern: &str, name: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == name, |beginning| name.starts_with(beginning))
 }
 
 const OWN: &[(&str, &[&str])] = &[

@@ -1,8 +1,42 @@
 //! Text patterns with `*` and `?`, matched in a single pass.
 //!
+//! A text may have unknown parts ([`HOLE`]). [`fits`] then reports whether the pattern matches for every content of
+//! these parts, for some, or for none.
+//!
 //! Plugins write patterns too, so matching must never be expensive. The matcher keeps the set of possible
 //! positions in the pattern as bits and never backtracks. Its cost is the text's length times the pattern's
 //! length divided by 64.
+
+/// A placeholder for unknown text of any length. It is a noncharacter of Unicode. [`Glob::fits`] reads it in a text as
+/// unknown text, whoever put it there. No character of a pattern equals it.
+pub const HOLE: char = '\u{10fffe}';
+
+/// Result of a match with a text that may have holes. The order matters, because results are combined by minimum or
+/// maximum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fits {
+    No,
+    /// The result depends on unknown text.
+    Perhaps,
+    Yes,
+}
+
+impl Fits {
+    pub fn of(fits: bool) -> Self {
+        if fits { Self::Yes } else { Self::No }
+    }
+}
+
+/// How a match reads a [`HOLE`] in the text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Hole {
+    /// As an ordinary character.
+    Character,
+    /// As every text: only a wildcard for any text matches it.
+    EveryText,
+    /// As the text that suits the pattern best.
+    SomeText,
+}
 
 /// The characters that a wildcard matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +97,19 @@ struct Bits {
 
 fn set(bits: &mut [u64], n: usize) {
     bits[n / 64] |= 1 << (n % 64);
+}
+
+/// Sets all bits after the first set bit: some text leads from a position in the pattern to every later position.
+fn fill_after_first(bits: &mut [u64]) {
+    let mut below = 0;
+    for word in bits {
+        if below == 0 && *word != 0 {
+            *word |= u64::MAX << word.trailing_zeros();
+        } else {
+            *word |= below;
+        }
+        below = if *word == 0 { 0 } else { u64::MAX };
+    }
 }
 
 impl Bits {
@@ -136,12 +183,39 @@ impl Glob {
         self.ones.is_empty() && self.text[0].is_none()
     }
 
-    /// Reports whether the whole text matches.
+    /// Reports whether the whole text matches. A hole is an ordinary character.
     pub fn matches(&self, text: &str) -> bool {
+        self.reaches_end(text, Hole::Character)
+    }
+
+    /// Matches the whole text, in which each [`HOLE`] is unknown text.
+    pub fn fits(&self, text: &str) -> Fits {
+        if !self.reaches_end(text, Hole::SomeText) {
+            Fits::No
+        } else if !text.contains(HOLE) || self.reaches_end(text, Hole::EveryText) {
+            Fits::Yes
+        } else {
+            Fits::Perhaps
+        }
+    }
+
+    fn reaches_end(&self, text: &str, hole: Hole) -> bool {
         let bits = &self.bits;
         let mut now = vec![0_u64; bits.other.len()];
         now[0] = 1;
         for c in text.chars() {
+            match hole {
+                Hole::SomeText if c == HOLE => {
+                    fill_after_first(&mut now);
+                    continue;
+                }
+                // The unknown text may contain a `/`.
+                Hole::EveryText if c == HOLE => {
+                    now.iter_mut().zip(&bits.stays_at_slash).for_each(|(word, stays)| *word &= stays);
+                    continue;
+                }
+                _ => {}
+            }
             let reads = bits.reads.binary_search_by_key(&c, |(c, _)| *c).map_or(&bits.other, |at| &bits.reads[at].1);
             let stays = if c == '/' { &bits.stays_at_slash } else { &bits.stays };
             let (mut carry, mut alive) = (0, 0);
@@ -193,12 +267,38 @@ impl Glob {
 
 /// Reports whether `text` matches the pattern: `*` is any text including the empty one, `?` any one character.
 pub fn matches(pattern: &str, text: &str) -> bool {
-    Glob::flat(pattern).matches(text)
+    matches_simply(pattern, text).unwrap_or_else(|| Glob::flat(pattern).matches(text))
+}
+
+/// Matches a pattern that is a name, a beginning or an end, as most are, without compiling it. Returns `None` for
+/// another pattern.
+fn matches_simply(pattern: &str, text: &str) -> Option<bool> {
+    let is_literal = |part: &str| !part.contains(['*', '?']);
+    if is_literal(pattern) {
+        return Some(pattern == text);
+    }
+    let start = pattern.strip_suffix('*').filter(|start| is_literal(start));
+    let end = pattern.strip_prefix('*').filter(|end| is_literal(end));
+    start.map(|start| text.starts_with(start)).or_else(|| end.map(|end| text.ends_with(end)))
+}
+
+/// Reports whether a shell would expand the pattern to this file name: a hidden file matches only a pattern that
+/// starts with a dot.
+pub fn matches_file_name(pattern: &str, name: &str) -> bool {
+    (pattern.starts_with('.') || !name.starts_with('.')) && matches(pattern, name)
+}
+
+/// Matches the pattern against a text with unknown parts: `*` is any text including the empty one, `?` any one
+/// character.
+pub fn fits(pattern: &str, text: &str) -> Fits {
+    if text.contains(HOLE) { Glob::flat(pattern).fits(text) } else { Fits::of(matches(pattern, text)) }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::{Duration, Instant};
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -242,6 +342,79 @@ mod tests {
             ("**", "x", true),
         ] {
             assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+            assert_eq!(Glob::flat(pattern).matches(text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_simple_pattern_matches_the_same_texts_without_being_compiled() {
+        let texts = words("a/b", 3);
+        for pattern in words("a/*?", 4) {
+            let glob = Glob::flat(&pattern);
+            for text in &texts {
+                assert_eq!(matches(&pattern, text), glob.matches(text), "{pattern:?} {text:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_hidden_file_matches_only_a_pattern_that_starts_with_a_dot() {
+        for (pattern, name, expected) in
+            [("*", "a", true), ("*", ".a", false), ("?a", ".a", false), (".*", ".a", true), (".*", "a", false)]
+        {
+            assert_eq!(matches_file_name(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_pattern_fits_wholly_and_a_hole_perhaps() {
+        for (pattern, text, expected) in [
+            ("git push*", "git push origin", Fits::Yes),
+            ("git push*", "git pull", Fits::No),
+            ("git push*", "git \u{10fffe}", Fits::Perhaps),
+            ("git push*", "git push \u{10fffe}", Fits::Yes),
+            ("git push*", "\u{10fffe} push", Fits::Perhaps),
+            ("git push*", "echo \u{10fffe}", Fits::No),
+            ("*", "\u{10fffe}", Fits::Yes),
+            ("", "\u{10fffe}", Fits::Perhaps),
+            ("a?c", "abc", Fits::Yes),
+            ("a?c", "a\u{10fffe}c", Fits::Perhaps),
+            ("\u{10fffe}", "\u{10fffe}", Fits::Perhaps),
+            ("a\u{10fffe}*", "a\u{10fffe}", Fits::Perhaps),
+        ] {
+            assert_eq!(fits(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_hole_in_a_path_may_contain_a_slash() {
+        for (pattern, text, expected) in [
+            ("/a/*", "/a/\u{10fffe}", Fits::Perhaps),
+            ("/a/**", "/a/\u{10fffe}", Fits::Yes),
+            ("/a/*/c", "/\u{10fffe}/c", Fits::Perhaps),
+        ] {
+            assert_eq!(Glob::path(pattern).fits(text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn a_hole_leads_to_every_later_word_of_bits() {
+        let pattern = format!("{}b{}", "a".repeat(70), "c".repeat(130));
+        let fits = |text: String| fits(&pattern, &text);
+        assert_eq!(fits(format!("{}{HOLE}", "a".repeat(66))), Fits::Perhaps);
+        assert_eq!(fits(format!("{}{HOLE}c", "a".repeat(3))), Fits::Perhaps);
+        assert_eq!(fits(format!("{}{HOLE}b", "a".repeat(3))), Fits::No);
+        assert_eq!(fits(format!("{}b{HOLE}b{HOLE}", "a".repeat(70))), Fits::No);
+    }
+
+    proptest! {
+        #[test]
+        fn what_fits_with_a_hole_filled_was_at_least_perhaps(
+            pattern in "[ab*?]{0,8}", before in "[ab]{0,4}", filled in "[ab]{0,4}", after in "[ab]{0,4}",
+        ) {
+            let known = fits(&pattern, &format!("{before}{filled}{after}"));
+            let unknown = fits(&pattern, &format!("{before}{HOLE}{after}"));
+            prop_assert!(unknown == Fits::Perhaps || unknown == known);
         }
     }
 

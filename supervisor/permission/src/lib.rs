@@ -11,7 +11,6 @@
 //! This module does not parse requests (the session's ACP module), and it does not examine programs. A script or a
 //! Makefile that was approved can run any command.
 
-mod glob;
 mod paths;
 mod programs;
 mod request;
@@ -27,7 +26,7 @@ use agentd_api::permission::ToolDetails;
 use agentd_api::session::{PermissionOption, PermissionPolicy};
 use serde::{Deserialize, Serialize};
 
-use glob::Fits;
+use agentd_glob::{Fits, fits};
 use request::Request;
 
 /// A rule of `[[permissions]]`. It matches if all its patterns match, and a missing pattern matches everything. `*`
@@ -114,7 +113,7 @@ impl Rule {
             None => Fits::Yes,
         };
         // Cheap patterns are compared first. The others are compared only if the result depends on them.
-        let cheap = of(&self.agent, &|pattern| glob::fits(pattern, request.asker.agent))
+        let cheap = of(&self.agent, &|pattern| fits(pattern, request.asker.agent))
             .min(of(&self.kind, &|pattern| request.kind(pattern, strict)))
             .min(of(&self.tool, &|pattern| request.tool(pattern, strict)));
         if cheap == Fits::No {

@@ -3,7 +3,7 @@
 //! The file system is not read. Symbolic links are not followed, so a rule applies to the names in a request and not
 //! to the targets of links.
 
-use super::glob::HOLE;
+use agentd_glob::HOLE;
 
 /// Returns the absolute path without `.`, `..` and repeated slashes. An unknown start of the path becomes a hole.
 pub(super) fn normal(path: &str, directory: Option<&str>, home: Option<&str>) -> String {

@@ -6,11 +6,11 @@
 //! (`sudo`, `env`, `timeout 5`). Additional candidates do not harm a denial. An approval considers only candidates
 //! that are [`Candidate::whole`].
 
-use super::glob::HOLE;
 use super::shell::{Script, Simple, Word, split};
 use super::tables::{
     INTERPRETERS, LOOSE, RUN_BY_VARIABLE, SHELLS, STREAM_EDITORS, Wrapper, is_option_of_git_that_runs, wrapper,
 };
+use agentd_glob::{Fits, HOLE, fits};
 
 use super::words::{assignment, cluster, is_stdin, joined, may_execute, name_of, names, versioned, with_holes};
 
@@ -150,8 +150,7 @@ impl Runs {
         for (name, value) in words[..assigned].iter().filter_map(|word| assignment(&word.text)) {
             // zsh's `x==git` has another meaning. An assignment alone runs no program.
             self.undecided |=
-                RUN_BY_VARIABLE.iter().any(|pattern| super::glob::fits(pattern, name) != super::glob::Fits::No)
-                    && !value.is_empty();
+                RUN_BY_VARIABLE.iter().any(|pattern| fits(pattern, name) != Fits::No) && !value.is_empty();
         }
         if assigned > 0 {
             self.add(joined(words), context);
@@ -353,8 +352,7 @@ impl Runs {
                 at += steps;
             } else if wrapper.assigns && assignment(text).is_some() {
                 let (name, _) = assignment(text).unwrap_or_default();
-                self.undecided |=
-                    RUN_BY_VARIABLE.iter().any(|pattern| super::glob::fits(pattern, name) != super::glob::Fits::No);
+                self.undecided |= RUN_BY_VARIABLE.iter().any(|pattern| fits(pattern, name) != Fits::No);
                 at += 1;
             } else if text == "-" && wrapper.flags.contains('-') {
                 at += 1;

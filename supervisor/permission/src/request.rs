@@ -7,9 +7,9 @@ use std::cell::OnceCell;
 
 use super::PermissionDraft;
 use super::RequestingSession;
-use super::glob::{Fits, fits};
 use super::paths;
 use super::programs::{Runs, runs};
+use agentd_glob::{Fits, fits};
 
 pub(super) struct Request<'a> {
     pub(super) asker: RequestingSession<'a>,

@@ -1,8 +1,8 @@
 //! Helpers for the words of a command: programs, options and assignments.
 
-use super::glob::HOLE;
 use super::shell::Word;
 use super::tables::Wrapper;
+use agentd_glob::HOLE;
 
 /// Joins the words to one text. A loose word may be empty, so its hole includes the spaces around it.
 pub(super) fn joined(words: &[Word]) -> String {

@@ -99,10 +99,7 @@ impl Seed {
         QUIET.iter().any(|(quiet, ours)| *quiet == name && ours.as_bytes() == value)
             // A login creates the directory. The agent has the directory of its own service, or no such directory.
             || (name == "XDG_RUNTIME_DIR" && value == runtime().as_bytes())
-            || OF_THE_CAPTURE.iter().any(|(prefix, _)| match prefix.strip_suffix('*') {
-                Some(prefix) => name.starts_with(prefix),
-                None => name == *prefix,
-            })
+            || OF_THE_CAPTURE.iter().any(|(pattern, _)| agentd_glob::matches(pattern, name))
     }
 
     /// Returns the files from which the variables are read.

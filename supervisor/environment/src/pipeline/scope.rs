@@ -8,7 +8,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use agentd_plugin_host::{Change, Plugin, Setting, glob};
+use agentd_glob::matches as glob;
+use agentd_plugin_host::{Change, Plugin, Setting};
 
 use agentd_config::{ALLOW, DROP, Scope};
 use agentd_host::capability::Machine;

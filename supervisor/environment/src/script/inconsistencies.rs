@@ -9,7 +9,7 @@ use agentd_api::ByteString;
 use agentd_api::doctor::shell_word;
 use agentd_api::environment::{DroppedView, EnvironmentView};
 use agentd_api::validation::Warning;
-use agentd_plugin_host::glob;
+use agentd_glob::matches as glob;
 
 use super::validate::warning;
 use agentd_config::Prerequisite;

@@ -303,10 +303,7 @@ fn names(path: &Path, metadata: &Metadata, pattern: Option<&str>) -> Option<[u8;
 /// Reports whether a start-up file would read a file of this name.
 fn counts(name: &str, pattern: Option<&str>) -> bool {
     match pattern {
-        // As in a shell, a hidden file matches only a pattern that starts with a dot.
-        Some(pattern) => {
-            agentd_plugin_host::glob(pattern, name) && (pattern.starts_with('.') || !name.starts_with('.'))
-        }
+        Some(pattern) => agentd_glob::matches_file_name(pattern, name),
         None => !name.starts_with(['.', '#']) && !LEFT_BEHIND.iter().any(|end| name.ends_with(end)),
     }
 }

@@ -1,7 +1,7 @@
 //! Parses the inner syntax of a word: quotes, substitutions and arithmetic.
 
-use super::super::glob::HOLE;
 use super::{MAX_DEPTH, Reader};
+use agentd_glob::HOLE;
 
 /// Maximum number of characters that are searched for the end of an arithmetic expression.
 const MAX_ARITHMETIC: usize = 1024;

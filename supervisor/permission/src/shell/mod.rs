@@ -5,7 +5,7 @@
 //! proportional to its length and with a bounded depth. [`Script::undecided`] is set where shells differ, or if the
 //! text is not a command line. [`super::programs`] interprets the commands.
 
-use super::glob::HOLE;
+use agentd_glob::HOLE;
 
 mod expansions;
 

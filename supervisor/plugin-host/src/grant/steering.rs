@@ -91,7 +91,7 @@ const GROUPS: &[Group] = &[
 
 /// Returns what programs do with a variable of this name, if it makes them load or run something.
 pub fn steers(name: &str) -> Option<&'static str> {
-    let group = GROUPS.iter().find(|group| group.names().any(|pattern| fits(pattern, name)));
+    let group = GROUPS.iter().find(|group| group.names().any(|pattern| agentd_glob::matches(pattern, name)));
     group.map(|group| group.does)
 }
 
@@ -100,14 +100,6 @@ pub fn steers(name: &str) -> Option<&'static str> {
 /// `PATH` is not withheld, because the user's scripts must find the programs that a plugin was granted to add.
 pub fn is_withheld(name: &str) -> bool {
     name != "PATH" && steers(name).is_some()
-}
-
-fn fits(pattern: &str, name: &str) -> bool {
-    match (pattern.strip_prefix('*'), pattern.strip_suffix('*')) {
-        (Some(end), _) => name.ends_with(end),
-        (None, Some(begin)) => name.starts_with(begin),
-        (None, None) => name == pattern,
-    }
 }
 
 #[cfg(test)]

@@ -199,8 +199,7 @@ fn expand(at: PathBuf, parts: &[&str], found: &mut Vec<PathBuf>) -> io::Result<(
         return expand(at.join(part), rest, found);
     }
     for name in list(&at)?.unwrap_or_default() {
-        // As in a shell, a hidden file matches only a pattern that starts with a dot.
-        if agentd_plugin_host::glob(part, &name) && (part.starts_with('.') || !name.starts_with('.')) {
+        if agentd_glob::matches_file_name(part, &name) {
             expand(at.join(name), rest, found)?;
         }
     }

@@ -99,7 +99,7 @@ fn known(path: PathBuf) -> Vec<Watched> {
     let entries = std::fs::read_dir(&path).into_iter().flatten().flatten().map(|entry| entry.path());
     let matching = entries.filter(|file| {
         let name = file.file_name().unwrap_or_default().to_string_lossy();
-        !name.starts_with('.') && agentd_plugin_host::glob(pattern, &name)
+        agentd_glob::matches_file_name(pattern, &name)
     });
     let mut all: Vec<Watched> = matching.map(Watched::Content).collect();
     all.push(Watched::Names(path, (*pattern).to_owned()));
