@@ -100,7 +100,7 @@ pub struct Sha256Pin(pub [u8; 32]);
 
 impl fmt::Display for Sha256Pin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&agentd_api::hex(&self.0))
     }
 }
 

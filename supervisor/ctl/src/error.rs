@@ -172,7 +172,7 @@ impl Error {
         }
         let mut text = match self {
             Self::Problem { problem, .. } if !problem.prerequisites.is_empty() => unmet(&problem.prerequisites),
-            _ => format!("agentctl: {}", told(self)),
+            _ => format!("agentctl: {}", agentd_api::chain(self)),
         };
         text.push('\n');
         if let Self::NotStarted { last_lines, .. } = self {
@@ -190,17 +190,6 @@ impl Error {
         // A failure to write to standard error cannot be reported anywhere.
         let _ = io::stderr().write_all(crate::terminal::for_stderr(&text).as_bytes());
     }
-}
-
-/// Formats an error and its chain of causes on one line.
-pub(crate) fn told(error: &dyn std::error::Error) -> String {
-    let (mut text, mut source) = (error.to_string(), error.source());
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 /// Formats each failed check with its facts and its remedy, instead of the problem's detail, which has no facts.

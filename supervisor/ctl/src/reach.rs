@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::{Client, nobody_listens};
-use crate::error::{Error, told};
+use crate::error::Error;
 use crate::service::host::Host;
 use crate::service::journal::last_lines;
 use crate::service::launchd;
@@ -88,7 +88,7 @@ pub(crate) async fn bring_up(starter: &Starter, client: &mut Client) -> Result<(
 fn unreached(error: Error) -> Error {
     match error {
         Error::Service(_) | Error::Setup(_) | Error::Broken { .. } => Error::Managed {
-            what: told(&error),
+            what: agentd_api::chain(&error),
             hint: error.hint().unwrap_or_else(|| "agentctl doctor looks for the cause".to_owned()),
         },
         other => other,
@@ -129,7 +129,7 @@ async fn units(host: &Host, client: &Client) -> Result<Installed, Error> {
             }
             Ok(Installed::Units(Box::new(Units { service: Service::User, socket, unit })))
         }
-        Err(error) if is_enabled(host) => Ok(Installed::NoUserManager { said: told(&error) }),
+        Err(error) if is_enabled(host) => Ok(Installed::NoUserManager { said: agentd_api::chain(&error) }),
         Ok(_) | Err(_) => Ok(Installed::Nothing),
     }
 }

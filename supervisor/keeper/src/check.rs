@@ -5,7 +5,6 @@
 //! program sourced may belong to the changed file.
 
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -82,11 +81,8 @@ fn read(path: &PathBuf) -> io::Result<(File, Vec<u8>, String)> {
     }
     let mut content = Vec::new();
     file.read_to_end(&mut content)?;
-    let mut text = String::with_capacity(64);
-    for byte in Sha256::digest(&content) {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-    }
-    Ok((file, content, text))
+    let digest = agentd_api::hex(&Sha256::digest(&content));
+    Ok((file, content, digest))
 }
 
 #[cfg(test)]

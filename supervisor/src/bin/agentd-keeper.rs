@@ -48,12 +48,5 @@ fn main() -> ExitCode {
 /// Prints an error with its chain of causes on one line. A failed write is ignored, because stderr may be
 /// closed.
 fn report(error: &dyn Error) {
-    let mut line = format!("agentd-keeper: {error}");
-    let mut source = error.source();
-    while let Some(cause) = source {
-        line.push_str(": ");
-        line.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    let _ = writeln!(std::io::stderr(), "{line}");
+    let _ = writeln!(std::io::stderr(), "agentd-keeper: {}", agentd_api::chain(error));
 }

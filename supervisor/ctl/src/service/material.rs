@@ -137,11 +137,7 @@ fn plain(path: &Path) -> Result<&str, ServiceError> {
 
 /// Returns the hexadecimal SHA-256.
 pub(crate) fn digest(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // a string takes all
-        text
-    })
+    agentd_api::hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

@@ -48,7 +48,7 @@ pub(super) fn service(
             Check::new("service", Outcome::Pass, format!("{error}; agentctl starts agentd when it is needed"))
         }
         (Err(error), _) | (_, Err(Some(error))) => {
-            let check = Check::new("service", Outcome::Unknown, crate::error::told(error));
+            let check = Check::new("service", Outcome::Unknown, agentd_api::chain(error));
             match error.hint() {
                 Some(hint) => check.remedy(hint),
                 None => check,

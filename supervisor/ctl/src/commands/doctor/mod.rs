@@ -162,7 +162,7 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
         match client.doctor().await {
             Ok(view) => checks.extend(view.checks),
             Err(error) => {
-                let summary = format!("agentd cannot report its own state: {}", crate::error::told(&error));
+                let summary = format!("agentd cannot report its own state: {}", agentd_api::chain(&error));
                 let check = Check::new("daemon", Outcome::Unknown, summary);
                 checks.push(if error.code() == Some(Code::NoSuchPath) {
                     let remedy = "this agentd is older than `agentctl doctor`; sessions continue while it is replaced";
@@ -192,7 +192,7 @@ async fn configuration() -> Check {
             });
             Check::of("configuration", &found.collect::<Vec<_>>(), "no mistakes")
         }
-        Err(error) => Check::new("configuration", Outcome::Unknown, crate::error::told(&error)),
+        Err(error) => Check::new("configuration", Outcome::Unknown, agentd_api::chain(&error)),
     }
 }
 

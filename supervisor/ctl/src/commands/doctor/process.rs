@@ -59,7 +59,7 @@ pub(super) fn socket(
         },
         Some(error) => {
             let finding =
-                Finding::new(Outcome::Fail, crate::error::told(error), "agentctl service logs may show the reason");
+                Finding::new(Outcome::Fail, agentd_api::chain(error), "agentctl service logs may show the reason");
             match units {
                 Some(units) => {
                     let restart = units.service.systemctl(&["restart", &units.name()]);
