@@ -1,12 +1,12 @@
 //! Locations of agentd's files (DESIGN.md section 9), and the checks that other users cannot change them.
 
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use agentd_api::SessionId;
 
 use agentd_config::Sources;
+use agentd_directory::{Link, PrivateError};
 
 /// The directories of a daemon.
 #[derive(Debug, Clone)]
@@ -193,15 +193,8 @@ fn is_removed_meanwhile(error: &io::Error) -> bool {
 }
 
 fn make_once(path: &Path) -> Result<(), DirectoryError> {
-    let failed = |source| DirectoryError::Make { path: path.to_owned(), source };
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-    let metadata = std::fs::symlink_metadata(path).map_err(failed)?;
-    let uid = nix::unistd::getuid().as_raw();
-    if metadata.uid() != uid {
-        return Err(DirectoryError::Owner { path: path.to_owned(), owner: metadata.uid(), uid });
-    }
-    if metadata.mode() & 0o077 != 0 && metadata.is_dir() {
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700)).map_err(failed)?;
-    }
-    Ok(())
+    agentd_directory::make_private(path, Link::Accept).map_err(|error| match error {
+        PrivateError::Io(source) => DirectoryError::Make { path: path.to_owned(), source },
+        PrivateError::Owner { owner, uid } => DirectoryError::Owner { path: path.to_owned(), owner, uid },
+    })
 }

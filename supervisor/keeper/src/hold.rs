@@ -4,9 +4,9 @@
 //! Then it redirects stderr to `/dev/null` and closes the inherited stdout. The end of stdout shows the starter that
 //! the keeper listens.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -132,7 +132,7 @@ pub(crate) fn listen(path: &Path) -> Result<UnixListener, HoldError> {
 
 fn listen_once(path: &Path) -> io::Result<UnixListener> {
     if let Some(directory) = path.parent() {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        agentd_directory::create(directory)?;
     }
     // The previous owner of the socket is gone, because this process holds the journal's lock.
     match fs::remove_file(path) {

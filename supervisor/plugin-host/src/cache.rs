@@ -26,12 +26,13 @@ use std::collections::HashMap;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
+use agentd_directory::{Link, PrivateError};
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
@@ -187,18 +188,12 @@ impl Cache {
     /// The host calls this before it opens the cache, to find out which kind of code can run from the
     /// directory.
     pub(crate) fn make_private(directory: &Path) -> io::Result<()> {
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        let metadata = fs::symlink_metadata(directory)?;
-        if !metadata.is_dir() {
-            return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a directory"));
-        }
-        if metadata.uid() != nix::unistd::geteuid().as_raw() {
-            return Err(io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to another user"));
-        }
-        if metadata.permissions().mode() & 0o077 != 0 {
-            fs::set_permissions(directory, fs::Permissions::from_mode(0o700))?;
-        }
-        Ok(())
+        agentd_directory::make_private(directory, Link::Refuse).map_err(|error| match error {
+            PrivateError::Io(error) => error,
+            PrivateError::Owner { .. } => {
+                io::Error::new(io::ErrorKind::PermissionDenied, "the directory belongs to another user")
+            }
+        })
     }
 
     /// Removes abandoned copies and unused compiled code. A recent copy is kept, because another process may be

@@ -19,10 +19,10 @@
 //! Rights over other users' files do not change, because ids map to themselves. If root may write a full id map, root
 //! keeps all ids.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use agentd_api::isolation::IsolationMissing;
@@ -213,7 +213,7 @@ impl Hidden {
         let (mut directories, mut loose) = (Vec::new(), None);
         for path in &enclosure.directories {
             // The agent could create a missing directory, with a configuration in it.
-            let _ = DirBuilder::new().recursive(true).mode(0o700).create(path);
+            let _ = agentd_directory::create(path);
             match path.canonicalize() {
                 Ok(real) => {
                     loose = loose.or_else(|| link_of_ones_own(path));

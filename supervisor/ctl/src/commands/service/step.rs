@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -160,8 +160,7 @@ impl<'a> Steps<'a> {
             }
             Step::Directory(path) => {
                 // The directory of the socket is private.
-                let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-                made.map_err(|error| failed(path, error))?;
+                agentd_directory::create(path).map_err(|error| failed(path, error))?;
                 Back::Nothing
             }
             Step::Remove(path) => {
