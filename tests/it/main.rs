@@ -54,6 +54,7 @@ mod main_job;
 mod manager;
 mod modules;
 mod opencode;
+mod pages;
 mod permission;
 mod places;
 mod plugins;
