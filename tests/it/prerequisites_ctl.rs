@@ -45,7 +45,8 @@ async fn a_check_says_what_is_missing_and_what_to_do_and_a_launch_is_refused_wai
     assert!(status == Some(1) && told.contains("agentctl check --session fix"), "{status:?} {told}");
     let view = daemon.client.get(&format!("/v1/sessions/{}", id.trim())).await;
     let view: agentd_api::session::SessionView = view.expect(200);
-    assert_eq!((view.spec.requires, view.spec.tags), (vec!["licence".to_owned()], vec!["fpga".to_owned()]));
+    let declared = (vec!["licence".to_owned()], vec!["fpga".to_owned()]);
+    assert_eq!((&view.spec.requires, &view.spec.tags), (&declared.0, &declared.1));
 
     let (status, _, told) = ctl(&daemon, &["resume", "fix"]).await.parts();
     assert_eq!(status, Some(4), "{told}");

@@ -1,6 +1,7 @@
 //! A session: what the client requests (spec) and its current state (status).
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -348,8 +349,8 @@ pub struct SessionView {
     /// The session whose agent created this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
-    /// Specification, as the client requested it.
-    pub spec: SessionSpec,
+    /// Specification, as the client requested it. The views of a session share it.
+    pub spec: Arc<SessionSpec>,
     /// Current state.
     pub status: SessionStatus,
 }

@@ -86,7 +86,7 @@ fn within(
         initial_prompt: asked.initial_prompt,
         permissions: asked.permissions,
         env_setup: None,
-        ..parent.spec.clone()
+        ..SessionSpec::clone(&parent.spec)
     })
 }
 

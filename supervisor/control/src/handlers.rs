@@ -121,7 +121,7 @@ pub(super) async fn stop(
     if let Some(Within(wait)) = wait {
         ended(&context.closing, &session, wait).await;
     }
-    json(&StopView::Session(Box::new(session.view())))
+    json(&StopView::Session(Box::new(SessionView::clone(&session.view()))))
 }
 
 /// Removes a session. `id` is the id of a session that cannot be read.

@@ -46,7 +46,7 @@ pub(crate) struct Prepared {
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub id: SessionId,
-    pub spec: SessionSpec,
+    pub spec: Arc<SessionSpec>,
     pub launch: u64,
     /// Time until which the launch waits for missing prerequisites.
     pub wait_until: Option<Timestamp>,
@@ -67,7 +67,7 @@ pub(super) struct Failure {
 impl Job {
     /// Describes a launch of a session.
     pub(crate) fn of(document: &Document, state: &State, launch: u64) -> Self {
-        let (id, spec) = (document.id.clone(), document.spec.clone());
+        let (id, spec) = (document.id.clone(), Arc::clone(&document.spec));
         let wait_until = match &state.run {
             Run::Preparing(preparing) => preparing.wait_until,
             Run::Ended(_) | Run::Running(_) => None,

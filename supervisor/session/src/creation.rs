@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
+use agentd_api::session::SessionSpec;
 use agentd_api::{Body, TurnId};
 use agentd_fault::Point;
 
@@ -28,7 +29,7 @@ pub(super) async fn create_files(
     let spec = &document.spec;
     let (key, parent) = (document.key.clone(), document.parent.clone());
     let mut batch = Batch::of(Body::SessionCreated(SessionCreated {
-        spec: spec.clone(),
+        spec: SessionSpec::clone(spec),
         key,
         parent,
         requester: requester.clone(),

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agentd_api::SessionId;
 use agentd_api::session::SessionSpec;
@@ -27,7 +28,8 @@ pub(crate) struct Document {
     pub id: SessionId,
     pub generation: u64,
     pub created: Timestamp,
-    pub spec: SessionSpec,
+    /// Shared with the views and the launches of the session.
+    pub spec: Arc<SessionSpec>,
     /// The `Idempotency-Key` of the request that made the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -69,7 +71,7 @@ pub(crate) enum DocumentError {
 
 impl Document {
     pub(crate) fn new(id: SessionId, created: Timestamp, spec: SessionSpec, key: Option<String>) -> Self {
-        Self { version: VERSION, id, generation: 1, created, spec, key, parent: None, fold: None }
+        Self { version: VERSION, id, generation: 1, created, spec: Arc::new(spec), key, parent: None, fold: None }
     }
 
     /// Sets the session whose agent created this session.

@@ -45,7 +45,7 @@ impl Sessions {
         let draining = self.generations().now().daemon.drain.now();
         let active = self.running().into_iter().map(|session| {
             let view = session.view();
-            ActiveSession { id: view.id, name: view.spec.name, phase: view.status.phase }
+            ActiveSession { id: view.id.clone(), name: view.spec.name.clone(), phase: view.status.phase }
         });
         DrainView {
             draining: draining.is_some(),

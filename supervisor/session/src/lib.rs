@@ -85,7 +85,7 @@ pub struct Session {
 /// State that a driver publishes. It contains only applied records.
 #[derive(Debug)]
 pub struct Published {
-    pub view: SessionView,
+    pub view: Arc<SessionView>,
     /// Sequence number of the state in `session.json`. Records after this number must not be removed.
     remembered: u64,
     /// Whether the driver has read the whole journal since the daemon started. Until then the view comes from
@@ -97,13 +97,13 @@ pub struct Published {
 
 impl Published {
     fn new(view: SessionView, remembered: u64, current: bool) -> Self {
-        Self { view, remembered, current, set_aside: false }
+        Self { view: Arc::new(view), remembered, current, set_aside: false }
     }
 
     fn unreadable(document: &Document, state: &State, reason: String) -> Self {
         let mut view = view(document, state, (Phase::Failed, None));
         view.status.message = Some(reason);
-        Self { view, remembered: 0, current: true, set_aside: true }
+        Self { view: Arc::new(view), remembered: 0, current: true, set_aside: true }
     }
 }
 
@@ -117,8 +117,9 @@ impl Session {
         &self.directory
     }
 
-    pub fn view(&self) -> SessionView {
-        self.published.borrow().view.clone()
+    /// Returns the published view, without a copy of it.
+    pub fn view(&self) -> Arc<SessionView> {
+        Arc::clone(&self.published.borrow().view)
     }
 
     /// Reports whether the session may still have an agent, which a removal would leave behind.
@@ -193,7 +194,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
         generation: document.generation,
         created: document.created,
         parent: document.parent.clone(),
-        spec: document.spec.clone(),
+        spec: Arc::clone(&document.spec),
         status: SessionStatus {
             phase,
             message,

@@ -148,7 +148,7 @@ impl Sessions {
             return;
         }
         let shared = sessions.iter().map(Session::view).filter(|view| generation.shares(&view.spec));
-        let shared = shared.map(|view| view.spec.directory).collect();
+        let shared = shared.map(|view| view.spec.directory.clone()).collect();
         generation.snapshots.tidy(&self.terminals_named(), &shared);
     }
 
@@ -159,7 +159,7 @@ impl Sessions {
     }
 
     fn terminals_named(&self) -> BTreeSet<String> {
-        lock(&self.known).values().filter_map(|session| session.view().spec.environment.snapshot).collect()
+        lock(&self.known).values().filter_map(|session| session.view().spec.environment.snapshot.clone()).collect()
     }
 
     /// Registers the session and starts its driver, unless the session is at rest. Refuses a name that is in use
@@ -210,7 +210,7 @@ impl Sessions {
 
     pub async fn list(&self) -> Vec<SessionView> {
         self.whole().await;
-        lock(&self.known).values().map(Session::view).collect()
+        lock(&self.known).values().map(|session| SessionView::clone(&session.view())).collect()
     }
 
     /// Calls `look` with the published view of each session.
@@ -344,11 +344,12 @@ impl Sessions {
 
     /// Answers a repeated request: with its session, if the specification is equal, else with a refusal.
     fn repeated(known: Session, spec: &SessionSpec, creator: Option<&SessionId>) -> Result<Session, Problem> {
-        let SessionView { spec: mut made, parent, .. } = known.view();
+        let view = known.view();
+        let mut made = SessionSpec::clone(&view.spec);
         if spec.agent.is_none() && spec.command.is_none() {
             made.agent = None;
         }
-        if made == *spec && parent.as_ref() == creator {
+        if made == *spec && view.parent.as_ref() == creator {
             return Ok(known);
         }
         let which = if creator.is_none() { format!("the session \"{}\"", known.id) } else { "a session".to_owned() };

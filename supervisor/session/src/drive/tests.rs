@@ -251,7 +251,7 @@ async fn ask(inbox: &mpsc::Sender<Box<Request>>, command: Command) -> Result<Com
 async fn until_view(
     published: &mut watch::Receiver<Arc<Published>>,
     wanted: impl Fn(&SessionView) -> bool,
-) -> SessionView {
+) -> Arc<SessionView> {
     published.wait_for(|published| wanted(&published.view)).await.unwrap().view.clone()
 }
 
@@ -284,7 +284,7 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let answer = Command::Answer { permission, answer: PermissionAnswer::Allow, cause: Cause::default() };
     ask(&inbox, answer).await.unwrap();
     let answered = until_view(&mut published, |view| view.status.phase == Phase::Idle).await;
-    assert_eq!((answered.status.turn, answered.status.permissions.len()), (None, 0));
+    assert_eq!((answered.status.turn.as_ref(), answered.status.permissions.len()), (None, 0));
 
     let stop = Command::Stop { reason: "test".to_owned(), cause: Cause::default() };
     ask(&inbox, stop).await.unwrap();
