@@ -107,7 +107,9 @@ fn shown(page: &Path) -> Vec<Shown> {
                     match block.as_deref() {
                         Some("sh" | "bash") => add(line, true),
                         Some("console") => {
-                            line.trim_start().strip_prefix("$ ").into_iter().for_each(|line| add(line, true))
+                            if let Some(line) = line.trim_start().strip_prefix("$ ") {
+                                add(line, true);
+                            }
                         }
                         _ => {}
                     }

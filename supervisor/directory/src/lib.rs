@@ -1,14 +1,15 @@
 //! Creates directories that only their user can enter.
 //!
-//! [`create`] creates what is missing. [`make_private`] also checks the owner of an existing directory and tightens its
-//! mode. Neither tries again after another process removed a directory meanwhile: the callers wait in their own ways.
+//! [`create`] creates the missing directories of a path. [`make_private`] also checks the owner of an existing
+//! directory and tightens its mode. Neither tries again after another process removed a directory meanwhile: the
+//! callers wait in their own ways.
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Whether a symbolic link may stand in the place of the directory.
+/// Whether the path may be a symbolic link to the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
     /// A link of the user to a directory is accepted. The owner and the mode of its target are not examined.

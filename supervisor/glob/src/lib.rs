@@ -7,8 +7,8 @@
 //! positions in the pattern as bits and never backtracks. Its cost is the text's length times the pattern's
 //! length divided by 64.
 
-/// A placeholder for unknown text of any length. It is a noncharacter of Unicode. [`Glob::fits`] reads it in a text as
-/// unknown text, whoever put it there. No character of a pattern equals it.
+/// A placeholder for unknown text of any length. It is a noncharacter of Unicode. [`Glob::fits`] always reads it
+/// in a text as unknown text. No character of a pattern equals it.
 pub const HOLE: char = '\u{10fffe}';
 
 /// Result of a match with a text that may have holes. The order matters, because results are combined by minimum or

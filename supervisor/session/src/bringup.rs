@@ -7,20 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_api::prerequisite::Requester;
-use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
-use agentd_api::{Body, ByteString, SessionId};
-use agentd_keeper::protocol::{Attributes, LaunchRecord, Limits, Rate, Variable};
-use jiff::Timestamp;
+use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_api::{Body, ByteString};
+use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
 use tokio::sync::mpsc;
 
 use super::compiling;
-use super::document::Document;
 use super::environment;
 use super::needs::LaunchPrerequisites;
-use crate::generation::Generation;
 use crate::isolation;
-use agentd_decide::state::{Run, State};
+use crate::launch_plan::LaunchPlan;
 use agentd_environment::{BuiltEnvironment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
@@ -42,20 +38,6 @@ pub(crate) struct Prepared {
     pub files: Vec<SessionFile>,
 }
 
-/// Description of a launch for its bring-up.
-#[derive(Debug, Clone)]
-pub(crate) struct Job {
-    pub id: SessionId,
-    pub spec: Arc<SessionSpec>,
-    pub launch: u64,
-    /// Time until which the launch waits for missing prerequisites.
-    pub wait_until: Option<Timestamp>,
-    /// Requester that forced the launch despite missing prerequisites.
-    pub forced_by: Option<Requester>,
-    /// First expiry of the present environment's variables, and the time of their renewal.
-    pub schedule: Option<(Timestamp, Timestamp)>,
-}
-
 /// Reason for the failure of a launch: the condition that does not hold.
 #[derive(Debug)]
 pub(super) struct Failure {
@@ -64,25 +46,12 @@ pub(super) struct Failure {
     pub(super) message: String,
 }
 
-impl Job {
-    /// Describes a launch of a session.
-    pub(crate) fn of(document: &Document, state: &State, launch: u64) -> Self {
-        let (id, spec) = (document.id.clone(), Arc::clone(&document.spec));
-        let wait_until = match &state.run {
-            Run::Preparing(preparing) => preparing.wait_until,
-            Run::Ended(_) | Run::Running(_) => None,
-        };
-        let schedule = state.expires.zip(state.renews);
-        Self { id, spec, launch, wait_until, forced_by: state.forced_by.clone(), schedule }
-    }
-}
-
 /// Time limit of the search for the agent's program in the session's `PATH`.
 const LOOKED_UP: Duration = Duration::from_secs(10);
 
 /// Runs the steps, until the receiver of the reports is dropped.
-pub(crate) async fn run(generation: Arc<Generation>, job: Job, report: mpsc::Sender<Progress>) {
-    let last = match Box::pin(steps(&generation, &job, &report)).await {
+pub(crate) async fn run(plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) {
+    let last = match Box::pin(steps(&plan, &report)).await {
         Ok(prepared) => Progress::Ready(Box::new(prepared)),
         Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
     };
@@ -93,45 +62,41 @@ fn failed(kind: ConditionType, reason: &'static str, message: String) -> Failure
     Failure { kind, reason, message }
 }
 
-async fn steps(generation: &Generation, job: &Job, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
+async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
     let holds = |kind, reason: &str, message: &str| Progress::Condition {
         kind,
         status: ConditionStatus::True,
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
-    compiling::wait(generation, &job.spec, report).await?;
-    let mut needs = LaunchPrerequisites::new(generation, job, report);
+    compiling::wait(plan, report).await?;
+    let mut needs = LaunchPrerequisites::new(plan, report);
     needs.before().await?;
-    let directory = &job.spec.directory;
-    let looked = workspace::check(&generation.daemon.machine, directory).await;
+    let looked = workspace::check(&plan.daemon.machine, &plan.spec.directory).await;
     looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
     let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory exists")).await;
     let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, "Ending", "agentd is ending".to_owned());
-    let permit = generation.launches.acquire().await.map_err(ending)?;
-    let built = Box::pin(environment::provide_environment(generation, job, report)).await?;
+    let permit = plan.permits.acquire().await.map_err(ending)?;
+    let built = Box::pin(environment::provide_environment(plan, report)).await?;
     drop(permit);
     needs.after(&built.environment).await?;
     let files = SessionFile::of(&built.environment, |_| true);
-    Ok(Prepared { record: launch_record(generation, job, &built).await?, files })
+    Ok(Prepared { record: launch_record(plan, &built).await?, files })
 }
 
-async fn launch_record(generation: &Generation, job: &Job, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {
+async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {
     let environment = &built.environment;
     let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
-    let command = generation.agent_command(&job.spec).map_err(|problem| failed("NoSuchAgent", problem.detail))?;
+    let command = plan.command.as_ref().map_err(|problem| failed("NoSuchAgent", problem.detail.clone()))?;
     let (program, args) = command.split_first().ok_or_else(|| failed("NoSuchAgent", "its command is empty".into()))?;
-    let (limits, configured) = (&job.spec.limits, &generation.config.limits);
-    let bounds =
-        Limits { memory_bytes: limits.memory.or(configured.memory), processes: limits.tasks.or(configured.tasks) };
     let path = environment.get("PATH").unwrap_or_default();
-    let program = match candidates(program, path, &job.spec.directory) {
+    let program = match candidates(program, path, &plan.spec.directory) {
         ProgramLocation::Path(path) => path,
         ProgramLocation::Candidates(candidates) => {
             let of_path = |text| format!("{text} in the session's PATH ({})", String::from_utf8_lossy(path));
-            let found = find(&generation.daemon.machine, candidates).await;
+            let found = find(&plan.daemon.machine, candidates).await;
             found.map_err(|(reason, silent)| {
                 failed(reason, of_path(format!("there is no program {program:?}{silent}")))
             })?
@@ -139,35 +104,32 @@ async fn launch_record(generation: &Generation, job: &Job, built: &BuiltEnvironm
     };
     let mut variables: Vec<Variable> =
         environment.pairs().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
-    isolation::set_socket(generation, &job.id, &job.spec, &mut variables);
+    if let Some(socket) = &plan.guest_socket {
+        isolation::set_socket(socket, &mut variables);
+    }
     let attributes = environment.attributes.clone();
     let withheld = attributes.as_ref().map(Attributes::withheld).unwrap_or_default();
     if !withheld.is_empty() {
         tracing::warn!(
-            session = %job.id, withheld = withheld.join(", "),
+            agentd.session = %plan.id, withheld = withheld.join(", "),
             "the agent does not get all limits that the login shell sets; see LimitNOFILE= and similar settings in \
              systemd.exec(5)"
         );
     }
     Ok(LaunchRecord {
-        launch: job.launch,
+        launch: plan.launch,
         attributes,
         program: program.into_os_string().into(),
         args: args.iter().map(|arg| ByteString::from(arg.as_str())).collect(),
         environment: variables,
-        directory: job.spec.directory.as_os_str().into(),
+        directory: plan.spec.directory.as_os_str().into(),
         secrets: built.hidden.clone(),
-        max_line: generation.config.limits.line,
-        output_rate: limits
-            .output_rate
-            .or(configured.output_rate)
-            .map(|bytes_per_second| Rate { bytes_per_second, burst: bytes_per_second.saturating_mul(10) }),
+        max_line: plan.max_line,
+        output_rate: plan.output_rate,
         stderr_rate: None,
-        // In a unit the session has its own cgroup, whose limits are more exact than a keeper that measures once a
-        // second.
-        limits: if generation.daemon.launcher.has_cgroups() { Limits::default() } else { bounds },
-        is_unit: generation.daemon.launcher.has_cgroups(),
-        enclosure: isolation::enclosure(generation, &job.id, &job.spec),
+        limits: plan.limits,
+        is_unit: plan.is_unit,
+        enclosure: plan.enclosure.clone(),
     })
 }
 

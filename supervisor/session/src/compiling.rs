@@ -6,12 +6,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::session::{ConditionStatus, ConditionType};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use super::bringup::{Failure, Progress};
-use crate::generation::Generation;
+use crate::launch_plan::LaunchPlan;
 use agentd_api::chain;
 use agentd_plugin_set::{ManagedPlugin, Stage};
 
@@ -19,14 +19,10 @@ use agentd_plugin_set::{ManagedPlugin, Stage};
 const QUIET: Duration = Duration::from_millis(300);
 
 /// Waits until each plugin of the session is loaded or has failed to load.
-pub(super) async fn wait(
-    generation: &Generation,
-    spec: &SessionSpec,
-    report: &mpsc::Sender<Progress>,
-) -> Result<(), Failure> {
+pub(super) async fn wait(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<(), Failure> {
     let kind = ConditionType::EnvironmentReady;
     let failed = |error| Failure { kind, reason: "PluginsUnusable", message: chain(&error) };
-    let plugins = generation.plugins_of(spec).await.map_err(failed)?;
+    let plugins = plan.plugins().await.map_err(failed)?;
     for plugin in &plugins {
         plugin.try_again().await;
     }

@@ -16,17 +16,19 @@ use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::snapshot::SnapshotState;
 use agentd_api::{Body, Code, Problem, SessionId};
 use agentd_fault::Point;
+use agentd_host::directories::Directories;
+use agentd_host::workspace;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
-use super::bringup::{Failure, Job, Progress};
+use super::bringup::{Failure, Progress};
 use super::validation;
 use crate::generation::Generation;
-use crate::isolation;
+use crate::launch_plan::LaunchPlan;
 use agentd_api::chain;
 use agentd_api::changes::describe;
 use agentd_environment::{
-    BuildFailure, BuiltEnvironment, Environment, EnvironmentError, Environments, Renewal, ScriptDirectories,
+    BuildFailure, BuiltEnvironment, Environment, EnvironmentError, Environments, Pipeline, Renewal, ScriptDirectories,
     SnapshotFinding, StoredEnvironments, Target, drift, renew_at, restore_obstacle, with_secrets,
 };
 
@@ -35,31 +37,27 @@ const SLOW: Duration = Duration::from_secs(1);
 
 /// Provides the launch with its environment, stores it, and reports records and conditions.
 pub(super) async fn provide_environment(
-    generation: &Generation,
-    job: &Job,
+    plan: &LaunchPlan,
     report: &mpsc::Sender<Progress>,
 ) -> Result<BuiltEnvironment, Failure> {
-    let kept = on_disk(generation, &job.id, Environments::read).await?;
-    let refresh = generation.refresh_policy(&job.spec);
+    let kept = on_disk(&plan.environments, &plan.id, Environments::read).await?;
+    let refresh = plan.refresh;
     let again = kept.filter(|_| refresh != Refresh::Fresh);
     let refused = again.as_ref().and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());
-    let inspection = validation::inspect_scripts(generation, &job.id, &job.spec).await;
-    let inspection = inspection.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
+    let inspection = validation::inspect_scripts(pipeline(plan).await?, &plan.daemon, &plan.id, &plan.places).await;
     let begun = Instant::now();
     let built = match &again {
-        Some(kept) => give_again(generation, job, kept, report).await,
-        None => build(generation, job, Some(report)).await,
+        Some(kept) => give_again(plan, kept, report).await,
+        None => build(plan, Some(report)).await,
     };
     let took = begun.elapsed();
-    inspection
-        .report(generation, &job.id, &job.spec, built.as_ref().ok().map(|built| &built.environment), report)
-        .await;
+    inspection.report(plan, built.as_ref().ok().map(|built| &built.environment), report).await;
     let built = built?;
     if let Some(condition) = secrets_condition(&built) {
         let _ = report.send(condition).await;
     }
-    let mut record = keep(generation, job, &built.environment).await?;
+    let mut record = keep(plan, &built.environment).await?;
     record.duration_us = u64::try_from(took.as_micros()).ok();
     let mut message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
     let reason = match refused {
@@ -82,7 +80,7 @@ pub(super) async fn provide_environment(
         let _ = report.send(condition(kind, ConditionStatus::True, "Current", message)).await;
     }
     if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
-        compare(generation, job, &kept, report).await;
+        compare(plan, &kept, report).await;
     }
     Ok(built)
 }
@@ -117,28 +115,30 @@ impl From<EnvironmentError> for Failure {
     }
 }
 
+async fn pipeline(plan: &LaunchPlan) -> Result<&Pipeline, Failure> {
+    plan.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))
+}
+
 /// Restores the environment of the last launch, with the secrets that are available.
 async fn give_again(
-    generation: &Generation,
-    job: &Job,
+    plan: &LaunchPlan,
     kept: &StoredEnvironments,
     report: &mpsc::Sender<Progress>,
 ) -> Result<BuiltEnvironment, Failure> {
-    let pipeline = generation.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
-    let target = target(generation, &job.id, &job.spec, job.launch);
-    let remembered = generation.environments.secrets(&job.id);
-    let restored = pipeline.restore(&target, kept, &remembered, &generation.secrets).await;
+    let (pipeline, target) = (pipeline(plan).await?, plan.target());
+    let remembered = plan.environments.secrets(&plan.id);
+    let restored = pipeline.restore(&target, kept, &remembered, &plan.secrets).await;
     report_snapshot(&target, report).await;
     restored.map_err(|BuildFailure { reason, message }| failed(reason, message))
 }
 
 /// Reports the differences between a new environment and the restored one.
-async fn compare(generation: &Generation, job: &Job, kept: &StoredEnvironments, report: &mpsc::Sender<Progress>) {
-    let (status, reason, message) = match build(generation, job, None).await {
+async fn compare(plan: &LaunchPlan, kept: &StoredEnvironments, report: &mpsc::Sender<Progress>) {
+    let (status, reason, message) = match build(plan, None).await {
         Ok(fresh) => {
-            let remembered = generation.environments.secrets(&job.id);
+            let remembered = plan.environments.secrets(&plan.id);
             let old = with_secrets(kept.last.clone(), known(&remembered));
-            let new = fresh.environment.full_view(Timestamp::now(), job.launch);
+            let new = fresh.environment.full_view(Timestamp::now(), plan.launch);
             let changes = drift(&old, &with_secrets(new, fresh.environment.secret_pairs())).names();
             if changes.is_empty() {
                 let message = "a new environment would be the same".to_owned();
@@ -157,19 +157,14 @@ async fn compare(generation: &Generation, job: &Job, kept: &StoredEnvironments, 
 }
 
 /// Builds a new environment. With `report`, also reports a slow build and the snapshot.
-async fn build(
-    generation: &Generation,
-    job: &Job,
-    report: Option<&mpsc::Sender<Progress>>,
-) -> Result<BuiltEnvironment, Failure> {
-    let pipeline = generation.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))?;
-    let target = target(generation, &job.id, &job.spec, job.launch);
-    let building = pipeline.build(&target, &generation.daemon.trust, &generation.secrets);
+async fn build(plan: &LaunchPlan, report: Option<&mpsc::Sender<Progress>>) -> Result<BuiltEnvironment, Failure> {
+    let (pipeline, target) = (pipeline(plan).await?, plan.target());
+    let building = pipeline.build(&target, &plan.daemon.trust, &plan.secrets);
     let built = match report {
         Some(report) => {
             tokio::select! {
                 built = building => built,
-                never = say_if_slow(generation, &job.spec, report) => match never {},
+                never = say_if_slow(plan, report) => match never {},
             }
         }
         None => building.await,
@@ -181,10 +176,10 @@ async fn build(
 }
 
 /// Reports what the build waits for once it takes longer than [`SLOW`].
-async fn say_if_slow(generation: &Generation, spec: &SessionSpec, report: &mpsc::Sender<Progress>) -> Infallible {
+async fn say_if_slow(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Infallible {
     tokio::time::sleep(SLOW).await;
-    let shells = generation.snapshots.list().await.login_shells;
-    let deadline = generation.config.environment.deadline.0.as_secs();
+    let shells = plan.snapshots.list().await.login_shells;
+    let deadline = plan.deadline.as_secs();
     let message = match shells.iter().find(|view| view.state == SnapshotState::Capturing) {
         Some(view) => format!(
             "waiting for the login shell {}, for {deadline} s at most (environment.deadline)",
@@ -192,7 +187,7 @@ async fn say_if_slow(generation: &Generation, spec: &SessionSpec, report: &mpsc:
         ),
         None => format!(
             "waiting for the scripts and plugins of {}, each for {deadline} s at most (environment.deadline)",
-            spec.directory.display()
+            plan.spec.directory.display()
         ),
     };
     let reason = agentd_api::reason::BUILDING;
@@ -208,39 +203,22 @@ async fn report_snapshot(target: &Target, report: &mpsc::Sender<Progress>) {
     }
 }
 
-fn target(generation: &Generation, id: &SessionId, spec: &SessionSpec, launch: u64) -> Target {
-    Target {
-        id: id.clone(),
-        name: spec.name.as_ref().map(ToString::to_string),
-        agent: generation.agent_label(spec),
-        command: generation.agent_command(spec).unwrap_or_default(),
-        scopes: generation.scopes(spec),
-        launch,
-        places: places(generation, id, spec),
-        files: generation.daemon.directories.session_files(id),
-        socket: isolation::is_guarded(generation, spec).then(|| generation.daemon.directories.guest_socket(id)),
-        chosen: generation.chosen(id, spec),
-        machine: generation.daemon.machine.clone(),
-        secrets: Arc::clone(&generation.secrets),
-    }
-}
-
 /// Returns the values of the placeholders in paths of the session.
-pub(super) fn places(generation: &Generation, id: &SessionId, spec: &SessionSpec) -> ScriptDirectories {
+pub(super) fn places(directories: &Directories, id: &SessionId, spec: &SessionSpec) -> ScriptDirectories {
     ScriptDirectories {
-        config: generation.daemon.directories.config.clone(),
+        config: directories.config.clone(),
         cwd: spec.directory.clone(),
-        session: generation.daemon.directories.session(id),
+        session: directories.session(id),
         given: ScriptDirectories::digest_of(spec.env_setup.as_deref()),
     }
 }
 
 /// Writes `environment.json`, and returns the record with the changes since the launch before.
-async fn keep(generation: &Generation, job: &Job, environment: &Environment) -> Result<EnvironmentBuilt, Failure> {
-    let (launch, captured, given) = (job.launch, Timestamp::now(), environment.clone());
-    let remembered = generation.environments.secrets(&job.id);
+async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<EnvironmentBuilt, Failure> {
+    let (launch, captured, given) = (plan.launch, Timestamp::now(), environment.clone());
+    let remembered = plan.environments.secrets(&plan.id);
     let write = move |environments: &Environments, id: &SessionId| environments.write(id, &given, captured, launch);
-    let before = on_disk(generation, &job.id, write).await?;
+    let before = on_disk(&plan.environments, &plan.id, write).await?;
     agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed("NotKept", error.to_string()))?;
     let view = environment.full_view(captured, launch);
     let compared = |before: StoredEnvironments| {
@@ -256,8 +234,8 @@ async fn keep(generation: &Generation, job: &Job, environment: &Environment) -> 
     };
     let expires_at = environment.expiry().map(|(_, first)| first);
     // A restored expiry keeps its time of renewal; a new expiry gets a new time.
-    let kept = job.schedule.filter(|(expires, _)| Some(*expires) == expires_at).map(|(_, renews)| renews);
-    let renew_at = kept.or_else(|| expires_at.map(|expires| renew_at(captured, expires, job.id.as_str())));
+    let kept = plan.schedule.filter(|(expires, _)| Some(*expires) == expires_at).map(|(_, renews)| renews);
+    let renew_at = kept.or_else(|| expires_at.map(|expires| renew_at(captured, expires, plan.id.as_str())));
     Ok(EnvironmentBuilt {
         launch,
         digest: view.digest,
@@ -276,27 +254,26 @@ async fn keep(generation: &Generation, job: &Job, environment: &Environment) -> 
 }
 
 /// Renews the expiring variables of a launch's environment, and stores the result.
-pub(super) async fn renew(generation: &Generation, job: &Job) -> Result<Renewal, String> {
+pub(super) async fn renew(plan: &LaunchPlan) -> Result<Renewal, String> {
     // The permit bounds login shells and scripts, together with those of launches.
-    let _permit = generation.launches.acquire().await.map_err(|_| "agentd is ending".to_owned())?;
-    let pipeline = generation.pipeline().await.map_err(|error| chain(&error))?;
-    let kept = on_disk(generation, &job.id, Environments::read).await.map_err(|error| chain(&error))?;
-    let stored = kept.map(|kept| kept.last).filter(|last| last.launch == job.launch);
+    let _permit = plan.permits.acquire().await.map_err(|_| "agentd is ending".to_owned())?;
+    let pipeline = plan.pipeline().await.map_err(|error| chain(&error))?;
+    let kept = on_disk(&plan.environments, &plan.id, Environments::read).await.map_err(|error| chain(&error))?;
+    let stored = kept.map(|kept| kept.last).filter(|last| last.launch == plan.launch);
     let stored = stored.ok_or_else(|| "the agent's environment is not stored".to_owned())?;
-    let target = target(generation, &job.id, &job.spec, job.launch);
-    let remembered = generation.environments.secrets(&job.id);
-    let renewal = pipeline.renew(&target, &stored, &remembered, &generation.daemon.trust, &generation.secrets).await;
+    let remembered = plan.environments.secrets(&plan.id);
+    let renewal = pipeline.renew(&plan.target(), &stored, &remembered, &plan.daemon.trust, &plan.secrets).await;
     let renewal = renewal.map_err(|unbuilt| unbuilt.message)?;
     let view = renewal.view.clone();
     let renew = move |environments: &Environments, id: &SessionId| environments.renew(id, view);
-    on_disk(generation, &job.id, renew).await.map_err(|error| chain(&error))?;
+    on_disk(&plan.environments, &plan.id, renew).await.map_err(|error| chain(&error))?;
     Ok(renewal)
 }
 
 /// Returns the stored environment of a session for clients. The last environment contains digests of the known
 /// secrets: see [`without_secrets`](agentd_environment::without_secrets).
 pub async fn kept(generation: &Generation, id: &SessionId) -> Result<Option<StoredEnvironments>, Problem> {
-    let kept = on_disk(generation, id, Environments::read).await.map_err(|error| error.problem())?;
+    let kept = on_disk(&generation.environments, id, Environments::read).await.map_err(|error| error.problem())?;
     let remembered = generation.environments.secrets(id);
     let compared =
         |kept: StoredEnvironments| StoredEnvironments { last: with_secrets(kept.last, known(&remembered)), ..kept };
@@ -309,21 +286,18 @@ fn known(secrets: &BTreeMap<String, Vec<u8>>) -> impl Iterator<Item = (&str, &[u
 
 /// Builds the environment of a launch without launching and without storing anything. The view contains secrets.
 pub async fn build_now(
-    generation: &Generation,
+    generation: &Arc<Generation>,
     id: &SessionId,
-    spec: &SessionSpec,
+    spec: &Arc<SessionSpec>,
     launch: u64,
 ) -> Result<EnvironmentView, Problem> {
-    agentd_host::workspace::check(&generation.daemon.machine, &spec.directory)
-        .await
-        .map_err(|error| error.problem())?;
+    let plan = LaunchPlan::new(generation, id, spec, launch);
+    workspace::check(&plan.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
     // The permit bounds login shells, together with those of launches.
-    let _permit = generation.launches.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
-    let pipeline =
-        generation.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&error)))?;
+    let _permit = plan.permits.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
+    let pipeline = plan.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&error)))?;
     let begun = Instant::now();
-    let built =
-        pipeline.build(&target(generation, id, spec, launch), &generation.daemon.trust, &generation.secrets).await;
+    let built = pipeline.build(&plan.target(), &plan.daemon.trust, &plan.secrets).await;
     let duration_us = u64::try_from(begun.elapsed().as_micros()).ok();
     let view = |built: BuiltEnvironment| {
         let view = built.environment.full_view(Timestamp::now(), launch);
@@ -336,11 +310,11 @@ pub async fn build_now(
 
 /// Runs `work` on a blocking thread, since it reads or writes files.
 async fn on_disk<T: Send + 'static>(
-    generation: &Generation,
+    environments: &Arc<Environments>,
     id: &SessionId,
     work: impl FnOnce(&Environments, &SessionId) -> Result<T, EnvironmentError> + Send + 'static,
 ) -> Result<T, EnvironmentError> {
-    let (environments, id) = (Arc::clone(&generation.environments), id.clone());
+    let (environments, id) = (Arc::clone(environments), id.clone());
     tokio::task::spawn_blocking(move || work(&environments, &id))
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))

@@ -23,8 +23,8 @@ use crate::configuration_mistakes;
 use agentd_config::Scope;
 use agentd_config::{self as config, Config, Loaded, Origins};
 use agentd_environment::{
-    Capture, Environments, Pipeline, Scopes, Secrets, SessionSnapshot, SnapshotOptions, SnapshotPlace, SnapshotRequest,
-    SnapshotTimes, Snapshots,
+    Capture, Environments, Pipeline, Scopes, Secrets, SnapshotOptions, SnapshotPlace, SnapshotRequest, SnapshotTimes,
+    Snapshots,
 };
 
 use agentd_host::directories::{Directories, DirectoryError};
@@ -291,9 +291,9 @@ impl Generation {
         spec.environment.shared.unwrap_or(self.config.environment.share)
     }
 
-    /// Returns the snapshot choice for one launch of the session.
-    pub fn chosen(&self, id: &SessionId, spec: &SessionSpec) -> Arc<SessionSnapshot> {
-        let wanted = SnapshotRequest {
+    /// Returns the request for the snapshot with which a launch of the session starts.
+    pub fn snapshot_request(&self, id: &SessionId, spec: &SessionSpec) -> SnapshotRequest {
+        SnapshotRequest {
             source: self.source(spec),
             terminal: spec.environment.snapshot.clone(),
             shared: self.shares(spec).then(|| spec.directory.clone()),
@@ -302,8 +302,7 @@ impl Generation {
                 directory: spec.directory.clone(),
                 scope: self.config.snapshot_scope(&spec.directory),
             },
-        };
-        Arc::new(SessionSnapshot::new(Arc::clone(&self.snapshots), wanted))
+        }
     }
 
     /// Refuses a specification whose environment source cannot be used.

@@ -51,12 +51,9 @@ pub fn check(generation: &Generation, spec: &SessionSpec) -> Result<(), Problem>
 }
 
 /// Sets the path of a guarded agent's own control socket, whatever its environment contains.
-pub fn set_socket(generation: &Generation, id: &SessionId, spec: &SessionSpec, variables: &mut Vec<Variable>) {
-    if is_guarded(generation, spec) {
-        variables.retain(|variable| variable.name.as_bytes() != SOCKET_VARIABLE.as_bytes());
-        let value = generation.daemon.directories.guest_socket(id).into_os_string().into();
-        variables.push(Variable { name: SOCKET_VARIABLE.into(), value });
-    }
+pub fn set_socket(socket: &Path, variables: &mut Vec<Variable>) {
+    variables.retain(|variable| variable.name.as_bytes() != SOCKET_VARIABLE.as_bytes());
+    variables.push(Variable { name: SOCKET_VARIABLE.into(), value: socket.as_os_str().into() });
 }
 
 /// Returns the paths that are hidden from a guarded agent; `None` for an agent that is not guarded.

@@ -22,6 +22,7 @@ pub mod generation;
 pub mod isolation;
 mod journal_port;
 pub mod launch;
+mod launch_plan;
 mod needs;
 mod patient;
 pub mod pulse;

@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use agentd_api::prerequisite::{CheckReport, Moment, PrerequisiteView, PrerequisitesChecked, PrerequisitesForced};
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
-use agentd_api::{Body, Code, Problem, SessionId};
+use agentd_api::{Body, Code, Problem};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::bringup::{Failure, Job, Progress};
+use super::bringup::{Failure, Progress};
 use super::{Session, environment};
 use crate::generation::Generation;
+use crate::launch_plan::LaunchPlan;
 use agentd_api::chain;
 use agentd_decide::verdict::{TIMED_OUT, WAITING, lines, supersede, verdict};
 use agentd_environment::Environment;
@@ -32,31 +33,29 @@ const MAX_ROUNDS: u32 = 6;
 
 /// The prerequisites of one launch, from the first check to the last.
 pub(super) struct LaunchPrerequisites<'a> {
-    generation: &'a Generation,
-    job: &'a Job,
+    plan: &'a LaunchPlan,
     report: &'a mpsc::Sender<Progress>,
-    names: BTreeSet<String>,
     /// The reports of this launch so far.
     reports: Vec<CheckReport>,
 }
 
 impl<'a> LaunchPrerequisites<'a> {
-    pub(super) fn new(generation: &'a Generation, job: &'a Job, report: &'a mpsc::Sender<Progress>) -> Self {
-        Self { names: generation.needed(&job.spec), generation, job, report, reports: Vec::new() }
+    pub(super) fn new(plan: &'a LaunchPlan, report: &'a mpsc::Sender<Progress>) -> Self {
+        Self { plan, report, reports: Vec::new() }
     }
 
     /// Checks the prerequisites that need no environment.
     pub(super) async fn before(&mut self) -> Result<(), Failure> {
-        if self.names.is_empty() {
+        if self.plan.needed.is_empty() {
             self.say(verdict(&[], None)).await;
             return Ok(());
         }
-        let prerequisites = prerequisites(self.generation, &self.names).await?;
-        let names = of_moment(prerequisites, &self.names, Moment::BeforeEnvironment);
-        let left = self.names.len() - names.len();
+        let prerequisites = prerequisites(self.plan).await?;
+        let names = of_moment(prerequisites, &self.plan.needed, Moment::BeforeEnvironment);
+        let left = self.plan.needed.len() - names.len();
         self.meet(prerequisites, names, Moment::BeforeEnvironment, None).await?;
         if left == 0 {
-            self.say(verdict(&self.reports, self.job.forced_by.as_ref())).await;
+            self.say(verdict(&self.reports, self.plan.forced_by.as_ref())).await;
         } else {
             let message = format!("{left} of its prerequisites are checked after its environment is built");
             self.say((ConditionStatus::Unknown, "AfterEnvironment", message)).await;
@@ -66,17 +65,17 @@ impl<'a> LaunchPrerequisites<'a> {
 
     /// Checks the prerequisites that need the environment.
     pub(super) async fn after(&mut self, environment: &Environment) -> Result<(), Failure> {
-        if self.names.is_empty() {
+        if self.plan.needed.is_empty() {
             return Ok(());
         }
-        let prerequisites = prerequisites(self.generation, &self.names).await?;
-        let names = of_moment(prerequisites, &self.names, Moment::AfterEnvironment);
+        let prerequisites = prerequisites(self.plan).await?;
+        let names = of_moment(prerequisites, &self.plan.needed, Moment::AfterEnvironment);
         if names.is_empty() {
             return Ok(());
         }
-        let subject = subject(self.generation, &self.job.id, &self.job.spec, self.job.launch, environment);
+        let subject = subject(self.plan, environment);
         self.meet(prerequisites, names, Moment::AfterEnvironment, Some(&Arc::new(subject))).await?;
-        self.say(verdict(&self.reports, self.job.forced_by.as_ref())).await;
+        self.say(verdict(&self.reports, self.plan.forced_by.as_ref())).await;
         Ok(())
     }
 
@@ -94,9 +93,9 @@ impl<'a> LaunchPrerequisites<'a> {
         let begun = Instant::now();
         let wanted = names.iter().map(|name| RequestedCheck { name: name.clone(), fresh: Freshness::Cached }).collect();
         let mut found = prerequisites.round(wanted, subject).await;
-        let until = self.job.wait_until.filter(|until| left(*until, Timestamp::now()).is_some());
+        let until = self.plan.wait_until.filter(|until| left(*until, Timestamp::now()).is_some());
         if let Some(until) = until
-            && self.job.forced_by.is_none()
+            && self.plan.forced_by.is_none()
             && found.iter().any(CheckReport::is_obstacle)
         {
             self.record(Body::PrerequisitesChecked(self.checked(moment, &found))).await;
@@ -161,16 +160,16 @@ impl<'a> LaunchPrerequisites<'a> {
         if missing.is_empty() {
             return Ok(());
         }
-        if let Some(by) = self.job.forced_by.clone() {
+        if let Some(by) = self.plan.forced_by.clone() {
             tracing::warn!(
-                agentd.session = %self.job.id, ?missing, %by,
+                agentd.session = %self.plan.id, ?missing, %by,
                 "launching a session despite missing prerequisites, as requested"
             );
-            self.record(Body::PrerequisitesForced(PrerequisitesForced { launch: self.job.launch, by, missing })).await;
+            self.record(Body::PrerequisitesForced(PrerequisitesForced { launch: self.plan.launch, by, missing })).await;
             return Ok(());
         }
         let (_, reason, message) = verdict(&self.reports, None);
-        let (reason, message) = match self.job.wait_until {
+        let (reason, message) = match self.plan.wait_until {
             Some(_) => (TIMED_OUT, format!("the wait is over, and still missing is {message}")),
             None => (reason, message),
         };
@@ -178,7 +177,7 @@ impl<'a> LaunchPrerequisites<'a> {
     }
 
     fn checked(&self, moment: Moment, reports: &[CheckReport]) -> PrerequisitesChecked {
-        PrerequisitesChecked { launch: self.job.launch, moment, reports: reports.to_vec() }
+        PrerequisitesChecked { launch: self.plan.launch, moment, reports: reports.to_vec() }
     }
 
     async fn record(&self, body: Body) {
@@ -212,29 +211,21 @@ fn left(until: Timestamp, now: Timestamp) -> Option<Duration> {
     Duration::try_from(until.duration_since(now)).ok().filter(|left| !left.is_zero())
 }
 
-async fn prerequisites<'a>(
-    generation: &'a Generation,
-    names: &BTreeSet<String>,
-) -> Result<&'a Arc<Prerequisites>, Failure> {
+async fn prerequisites(plan: &LaunchPlan) -> Result<&Arc<Prerequisites>, Failure> {
     let kind = ConditionType::PrerequisitesMet;
     let failed = |error| Failure { kind, reason: "PluginsUnusable", message: chain(&error) };
-    generation.prerequisites_for(names).await.map_err(failed)
+    plan.prerequisites().await.map_err(failed)
 }
 
 fn of_moment(prerequisites: &Prerequisites, names: &BTreeSet<String>, moment: Moment) -> Vec<String> {
     names.iter().filter(|name| prerequisites.moment(name) == moment).cloned().collect()
 }
 
-fn subject(
-    generation: &Generation,
-    id: &SessionId,
-    spec: &SessionSpec,
-    launch: u64,
-    environment: &Environment,
-) -> CheckedSession {
-    let name = spec.name.as_ref().map(ToString::to_string);
-    let places = environment::places(generation, id, spec);
-    CheckedSession::new((id.clone(), name, generation.agent_label(spec), launch), places, environment)
+/// Returns the launched session as the subject of checks, with its built environment.
+fn subject(plan: &LaunchPlan, environment: &Environment) -> CheckedSession {
+    let name = plan.spec.name.as_ref().map(ToString::to_string);
+    let session = (plan.id.clone(), name, plan.agent.clone(), plan.launch);
+    CheckedSession::new(session, plan.places.clone(), environment)
 }
 
 /// Returns the session as the subject of checks, with the environment of its last launch. `None` if it had no
@@ -245,9 +236,12 @@ pub(super) async fn kept_subject(
 ) -> Result<Option<Arc<CheckedSession>>, Problem> {
     let (id, view) = (session.id(), session.view());
     let Some(kept) = environment::kept(generation, id).await? else { return Ok(None) };
-    let mut environment = Environment::from_view(&kept.last);
-    environment.restore(&generation.environments.secrets(id));
-    Ok(Some(Arc::new(subject(generation, id, &view.spec, view.status.launches, &environment))))
+    let mut built = Environment::from_view(&kept.last);
+    built.restore(&generation.environments.secrets(id));
+    let name = view.spec.name.as_ref().map(ToString::to_string);
+    let session = (id.clone(), name, generation.agent_label(&view.spec), view.status.launches);
+    let places = environment::places(&generation.daemon.directories, id, &view.spec);
+    Ok(Some(Arc::new(CheckedSession::new(session, places, &built))))
 }
 
 /// Returns the refusal of a launch, by the checks that need no environment.

@@ -16,10 +16,14 @@ use tokio::sync::mpsc;
 
 use super::bringup::Progress;
 use super::tools;
+use crate::daemon::Daemon;
 use crate::generation::Generation;
+use crate::launch_plan::LaunchPlan;
 use crate::pulse;
 use agentd_environment::sources::HomeDiffers;
-use agentd_environment::{Digests, Environment, NamedPlaces, Scripts, StoredEnvironments, warnings_of_runs};
+use agentd_environment::{
+    Digests, Environment, NamedPlaces, Pipeline, ScriptDirectories, Scripts, StoredEnvironments, warnings_of_runs,
+};
 use agentd_host::capability::Machine;
 use agentd_host::files;
 use agentd_host::workspace::{self, WorkspaceError};
@@ -37,8 +41,8 @@ const VERSION: u32 = 1;
 /// with a warning.
 const PLACES: Duration = Duration::from_secs(4);
 
-fn file(generation: &Generation, id: &SessionId) -> PathBuf {
-    generation.daemon.directories.session(id).join("scripts.json")
+fn file(daemon: &Daemon, id: &SessionId) -> PathBuf {
+    daemon.directories.session(id).join("scripts.json")
 }
 
 fn ran(file: &Path) -> Option<Digests> {
@@ -55,24 +59,22 @@ pub(super) struct ScriptInspection {
 
 /// Reads a session's scripts before they run.
 pub(super) async fn inspect_scripts(
-    generation: &Generation,
+    pipeline: &Pipeline,
+    daemon: &Daemon,
     id: &SessionId,
-    spec: &SessionSpec,
-) -> Result<ScriptInspection, NoHost> {
-    let places = super::environment::places(generation, id, spec);
-    let file = file(generation, id);
+    places: &ScriptDirectories,
+) -> ScriptInspection {
+    let file = file(daemon, id);
     let ran = pulse::blocking(move || ran(&file)).await;
-    let scripts = generation.pipeline().await?.look_at_scripts(&places, &generation.daemon.trust, ran.as_ref()).await;
-    Ok(ScriptInspection { scripts, ran })
+    let scripts = pipeline.look_at_scripts(places, &daemon.trust, ran.as_ref()).await;
+    ScriptInspection { scripts, ran }
 }
 
 impl ScriptInspection {
     /// Reports the warnings in a condition. `environment` is the result of the build, if the build succeeded.
     pub(super) async fn report(
         self,
-        generation: &Generation,
-        id: &SessionId,
-        spec: &SessionSpec,
+        plan: &LaunchPlan,
         environment: Option<&Environment>,
         report: &mpsc::Sender<Progress>,
     ) {
@@ -80,19 +82,20 @@ impl ScriptInspection {
         if let Some(environment) = environment {
             warnings.extend(
                 of_variables(
-                    &generation.daemon.machine,
-                    &NamedPlaces::new(|name| environment.get(name), &spec.directory),
+                    &plan.daemon.machine,
+                    &NamedPlaces::new(|name| environment.get(name), &plan.spec.directory),
                 )
                 .await,
             );
             warnings.extend(warnings_of_runs(&environment.scripts));
-            warnings.extend(withheld(environment.attributes.as_ref(), spec));
+            warnings.extend(withheld(environment.attributes.as_ref(), &plan.spec));
             let digests = self.scripts.digests;
             if self.ran.as_ref() != Some(&digests) && (self.ran.is_some() || !digests.is_empty()) {
-                let (file, scripts) = (file(generation, id), ScriptsFile { version: VERSION, scripts: digests });
+                let (file, scripts) =
+                    (file(&plan.daemon, &plan.id), ScriptsFile { version: VERSION, scripts: digests });
                 if let Err(error) = pulse::blocking(move || files::write_json(&file, &scripts)).await {
                     tracing::warn!(
-                        agentd.session = %id, %error,
+                        agentd.session = %plan.id, %error,
                         "cannot write scripts.json; the next launch will not notice changed scripts"
                     );
                 }
@@ -156,7 +159,9 @@ pub async fn validate(
         let launch = last.map(|last| last.launch);
         return Ok(ValidationView { session: id.clone(), launch, scripts: Vec::new(), warnings });
     }
-    let Scripts { paths, warnings: of_scripts, .. } = inspect_scripts(generation, id, spec).await?.scripts;
+    let (pipeline, daemon) = (generation.pipeline().await?, &generation.daemon);
+    let places = super::environment::places(&daemon.directories, id, spec);
+    let Scripts { paths, warnings: of_scripts, .. } = inspect_scripts(pipeline, daemon, id, &places).await.scripts;
     warnings.extend(of_scripts);
     warnings.extend(withheld(kept.and_then(|kept| kept.attributes.as_ref()), spec));
     if let Some(last) = last {

@@ -10,17 +10,17 @@ use agentd_api::Body;
 use agentd_api::event::EnvironmentRefreshed;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_fault::Point;
-use agentd_keeper::protocol::{FromKeeper, Hide, HoldArgs, LaunchRecord, ToKeeper};
+use agentd_keeper::protocol::{FromKeeper, Hide, LaunchRecord, ToKeeper};
 use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::outside::Outside;
 use super::renewal::{RenewalResult, pause};
 use super::{Driver, DriverError};
-use crate::bringup::{Job, Prepared, Progress};
-use crate::generation::Generation;
+use crate::bringup::{Prepared, Progress};
 use crate::journal_port::Port;
-use crate::launch::{Connection, LinkError, Unit};
+use crate::launch::{Connection, LinkError};
+use crate::launch_plan::LaunchPlan;
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
 use agentd_decide::current;
@@ -46,18 +46,19 @@ impl Driver {
     }
 
     pub(super) fn begin_bring_up(&mut self, launch: u64) {
-        let job = self.job(launch);
-        self.launching.begin(&*self.outside, &self.terms.generation, job);
+        let plan = self.plan(launch);
+        self.launching.begin(&*self.outside, plan);
     }
 
     /// Begins the renewal of the environment's expiring variables.
     pub(super) fn begin_renewal(&mut self) {
-        let job = self.job(self.recorder.state.launches);
-        self.launching.renewal.begin(&self.terms.generation, job);
+        let plan = self.plan(self.recorder.state.launches);
+        self.launching.renewal.begin(plan);
     }
 
-    fn job(&self, launch: u64) -> Job {
-        Job::of(&self.recorder.document, &self.recorder.state, launch)
+    /// Plans a launch under the generation in force.
+    fn plan(&self, launch: u64) -> LaunchPlan {
+        LaunchPlan::of(&self.terms.generation, &self.recorder.document, &self.recorder.state, launch)
     }
 
     /// Handles a report of the bring-up.
@@ -80,10 +81,10 @@ impl Driver {
                 self.append(batch).await.map(drop)
             }
             Some(Progress::Ready(prepared)) => {
-                let generation = self.launching.finish().unwrap_or_else(|| Arc::clone(&self.terms.generation));
+                let plan = self.launching.finish().unwrap_or_else(|| Arc::new(self.plan(launch)));
                 // Boxed, since this runs once in a launch and the driver's task would otherwise reserve room for
                 // it.
-                Box::pin(self.start_agent(&generation, launch, *prepared)).await
+                Box::pin(self.start_agent(&plan, *prepared)).await
             }
             None => {
                 self.launching.bring_up = None;
@@ -183,11 +184,10 @@ impl Driver {
     /// Starts the keeper, which takes the journal's lock, and sends it the launch record.
     async fn start_agent(
         &mut self,
-        generation: &Generation,
-        launch: u64,
-        prepared: Prepared,
+        plan: &LaunchPlan,
+        Prepared { record, files }: Prepared,
     ) -> Result<(), DriverError> {
-        let Prepared { record, files } = prepared;
+        let launch = plan.launch;
         if let Err(error) = self.launching.files.provide(files).await {
             let message = format!("cannot write the files of the environment: {error}");
             let kind = ConditionType::EnvironmentReady;
@@ -195,26 +195,14 @@ impl Driver {
             return self.append(batch).await.map(drop);
         }
         if record.enclosure.is_some()
-            && let Err(error) = self.launching.open_to_guests(generation, &self.recorder.document.id)
+            && let Err(error) = self.launching.open_to_guests(&plan.daemon, &plan.id)
         {
             let message = format!("cannot create the session's own control socket: {error}");
             let kind = ConditionType::AgentStarted;
             let batch = fail_launch(&self.recorder.state, launch, kind, "GuestSocketNotMade", &message, &self.facts());
             return self.append(batch).await.map(drop);
         }
-        let args = HoldArgs {
-            session: self.recorder.document.id.to_string(),
-            launch,
-            state: self.recorder.journal.directory.clone(),
-            socket: generation.daemon.directories.keeper_socket(&self.recorder.document.id),
-            journal: generation.config.journal.options(),
-            keep: generation.config.journal.keep_session.0,
-            orphan_ttl: generation.config.limits.orphan.map(|span| span.0),
-            core: None,
-        };
-        let unit = Unit::of(&self.recorder.document.id, &self.recorder.document.spec, &generation.config);
-        let started = start_keeper(&*self.outside, generation, &self.recorder.document.id, &args, &unit, record).await;
-        match started {
+        match start_keeper(&*self.outside, plan, record).await {
             Ok(link) => {
                 self.recorder.port = Port::Keeper(link);
                 self.stop.sent = false;
@@ -242,13 +230,10 @@ impl Driver {
 /// Starts the keeper and sends it the launch record. The error is a text for people.
 async fn start_keeper(
     outside: &dyn Outside,
-    generation: &Generation,
-    id: &agentd_api::SessionId,
-    args: &HoldArgs,
-    unit: &Unit,
+    plan: &LaunchPlan,
     record: LaunchRecord,
 ) -> Result<Box<dyn Connection>, String> {
-    let mut link = outside.start(generation, id, args, unit).await.map_err(|error| chain(&error))?;
+    let mut link = outside.start(plan).await.map_err(|error| chain(&error))?;
     agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
     match link.call(&ToKeeper::Launch(Box::new(record))).await {
         Ok(FromKeeper::Launched { .. }) => {

@@ -12,8 +12,9 @@ use tokio::task::JoinHandle;
 
 use super::outside::Outside;
 use super::renewal::RenewalState;
-use crate::bringup::{Job, Progress};
-use crate::generation::Generation;
+use crate::bringup::Progress;
+use crate::daemon::Daemon;
+use crate::launch_plan::LaunchPlan;
 use crate::pulse;
 use agentd_decide::state::Run;
 use agentd_environment::{SessionFile, provide_files, remove_files};
@@ -31,8 +32,7 @@ pub(super) struct Launching {
 
 /// A running bring-up. Dropping the value ends it.
 pub(super) struct BringUp {
-    /// The generation in force when the bring-up began.
-    generation: Arc<Generation>,
+    plan: Arc<LaunchPlan>,
     progress: mpsc::Receiver<Progress>,
     task: JoinHandle<()>,
 }
@@ -54,27 +54,27 @@ impl Launching {
     }
 
     /// Begins the bring-up in a task of its own.
-    pub(super) fn begin(&mut self, outside: &dyn Outside, generation: &Arc<Generation>, job: Job) {
-        let (report, progress) = mpsc::channel(16);
-        let task = outside.bring_up(Arc::clone(generation), job, report);
-        self.bring_up = Some(BringUp { generation: Arc::clone(generation), progress, task });
+    pub(super) fn begin(&mut self, outside: &dyn Outside, plan: LaunchPlan) {
+        let (plan, (report, progress)) = (Arc::new(plan), mpsc::channel(16));
+        let task = outside.bring_up(Arc::clone(&plan), report);
+        self.bring_up = Some(BringUp { plan, progress, task });
     }
 
-    /// Ends the bring-up, and returns the generation in force when it began.
-    pub(super) fn finish(&mut self) -> Option<Arc<Generation>> {
-        self.bring_up.take().map(|begun| Arc::clone(&begun.generation))
+    /// Ends the bring-up, and returns its plan.
+    pub(super) fn finish(&mut self) -> Option<Arc<LaunchPlan>> {
+        self.bring_up.take().map(|begun| Arc::clone(&begun.plan))
     }
 
     /// Creates the control socket of a guarded session.
-    pub(super) fn open_to_guests(&mut self, generation: &Generation, id: &SessionId) -> io::Result<()> {
-        let path = generation.daemon.directories.guest_socket(id);
-        self.guest = Some(generation.daemon.guests.listen(id, path)?);
+    pub(super) fn open_to_guests(&mut self, daemon: &Daemon, id: &SessionId) -> io::Result<()> {
+        let path = daemon.directories.guest_socket(id);
+        self.guest = Some(daemon.guests.listen(id, path)?);
         Ok(())
     }
 
     /// Creates a missing control socket of a running guarded agent, also after a restart of the daemon. Removes the
     /// socket of an ended agent.
-    pub(super) fn mind_guests(&mut self, generation: &Generation, id: &SessionId, run: &Run) {
+    pub(super) fn mind_guests(&mut self, daemon: &Daemon, id: &SessionId, run: &Run) {
         let is_guarded = match run {
             Run::Preparing(_) => return,
             Run::Ended(_) => false,
@@ -85,7 +85,7 @@ impl Launching {
                 socket.remove();
             }
         } else if self.guest.is_none()
-            && let Err(error) = self.open_to_guests(generation, id)
+            && let Err(error) = self.open_to_guests(daemon, id)
         {
             tracing::warn!(agentd.session = %id, %error, "cannot create the session's own control socket");
         }

@@ -205,8 +205,8 @@ impl Driver {
         self.publish();
         loop {
             self.settle().await?;
-            let generation = &self.terms.generation;
-            self.launching.mind_guests(generation, &self.recorder.document.id, &self.recorder.state.run);
+            let daemon = &self.terms.generation.daemon;
+            self.launching.mind_guests(daemon, &self.recorder.document.id, &self.recorder.state.run);
             self.recorder.remember(false).await;
             pulse::is_held_up(self.timers.is_retrying() || self.recorder.writable.is_refused());
             let shutdown = self.terms.generation.daemon.shutdown.clone();

@@ -4,30 +4,22 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use agentd_api::SessionId;
-use agentd_keeper::protocol::HoldArgs;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use crate::bringup::{self, Job, Progress};
-use crate::generation::Generation;
-use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError, Unit};
+use crate::bringup::{self, Progress};
+use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError};
+use crate::launch_plan::LaunchPlan;
 
 /// The world outside of a session. [`World`] has processes; a test runs without processes.
 #[async_trait]
 pub(crate) trait Outside: fmt::Debug + Send + Sync {
     /// Begins a bring-up in a task of its own.
-    fn bring_up(&self, generation: Arc<Generation>, job: Job, report: mpsc::Sender<Progress>) -> JoinHandle<()>;
+    fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()>;
 
     /// Starts a keeper and connects to it.
-    async fn start(
-        &self,
-        generation: &Generation,
-        id: &SessionId,
-        args: &HoldArgs,
-        unit: &Unit,
-    ) -> Result<Box<dyn Connection>, LaunchError>;
+    async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError>;
 
     /// Connects to a keeper, like [`Link::connect`].
     async fn connect(&self, socket: &Path, patience: &KeeperLimits) -> Result<Box<dyn Connection>, LinkError>;
@@ -42,18 +34,13 @@ pub(crate) struct World;
 
 #[async_trait]
 impl Outside for World {
-    fn bring_up(&self, generation: Arc<Generation>, job: Job, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
-        tokio::spawn(bringup::run(generation, job, report))
+    fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
+        tokio::spawn(bringup::run(plan, report))
     }
 
-    async fn start(
-        &self,
-        generation: &Generation,
-        id: &SessionId,
-        args: &HoldArgs,
-        unit: &Unit,
-    ) -> Result<Box<dyn Connection>, LaunchError> {
-        let link = generation.daemon.launcher.start(id, args, unit, &generation.keeper_patience()).await?;
+    async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {
+        let LaunchPlan { id, keeper, unit, keeper_limits, .. } = plan;
+        let link = plan.daemon.launcher.start(id, keeper, unit, keeper_limits).await?;
         Ok(Box::new(link))
     }
 

@@ -5,16 +5,14 @@
 //! between leaves a journal that makes the next daemon renew at once. The journal contains the time of renewal. A
 //! failed renewal is retried after a pause that doubles, and so is a renewal that returned expired variables.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::bringup::Job;
 use crate::environment;
-use crate::generation::Generation;
+use crate::launch_plan::LaunchPlan;
 use agentd_environment::Renewal;
 
 /// State of the renewal.
@@ -63,11 +61,11 @@ impl RenewalState {
     }
 
     /// Begins a renewal in a task of its own.
-    pub(super) fn begin(&mut self, generation: &Arc<Generation>, job: Job) {
-        let launch = job.launch;
-        let (generation, (say, answer)) = (Arc::clone(generation), oneshot::channel());
+    pub(super) fn begin(&mut self, plan: LaunchPlan) {
+        let launch = plan.launch;
+        let (say, answer) = oneshot::channel();
         let task = tokio::spawn(async move {
-            let renewal = environment::renew(&generation, &job).await;
+            let renewal = environment::renew(&plan).await;
             // The receiver is gone when the agent has ended.
             let _ = say.send(renewal);
         });

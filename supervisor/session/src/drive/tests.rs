@@ -18,12 +18,13 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::bringup::{Job, Prepared, Progress};
+use crate::bringup::{Prepared, Progress};
 use crate::creation;
 use crate::daemon::{Daemon, Programs};
 use crate::generation::Generation;
 use crate::journal_port::Journal;
-use crate::launch::{KeeperLimits, LaunchError, Unit};
+use crate::launch::{KeeperLimits, LaunchError};
+use crate::launch_plan::LaunchPlan;
 
 /// Process id of the keeper and of its agent. No process of the machine has it.
 const NO_PROCESS: u32 = u32::MAX / 2;
@@ -34,21 +35,15 @@ struct NoProcesses;
 
 #[async_trait]
 impl Outside for NoProcesses {
-    fn bring_up(&self, _: Arc<Generation>, job: Job, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
+    fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
         tokio::spawn(async move {
-            let record = LaunchRecord { launch: job.launch, ..LaunchRecord::default() };
+            let record = LaunchRecord { launch: plan.launch, ..LaunchRecord::default() };
             report.send(Progress::Ready(Box::new(Prepared { record, files: Vec::new() }))).await.unwrap();
         })
     }
 
-    async fn start(
-        &self,
-        _: &Generation,
-        id: &SessionId,
-        args: &HoldArgs,
-        _: &Unit,
-    ) -> Result<Box<dyn Connection>, LaunchError> {
-        Ok(Box::new(FakeKeeper::start(id, args)))
+    async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {
+        Ok(Box::new(FakeKeeper::start(&plan.id, &plan.keeper)))
     }
 
     async fn connect(&self, socket: &Path, _: &KeeperLimits) -> Result<Box<dyn Connection>, LinkError> {
@@ -221,6 +216,10 @@ impl Connection for FakeKeeper {
     }
 }
 
+fn sources(root: &Path) -> Sources {
+    Sources { system: root.join("system"), user: root.join("config/agentd.toml"), named: false }
+}
+
 fn generations(root: &Path) -> Generations {
     let below = |name: &str| root.join(name);
     let directories = Directories {
@@ -230,8 +229,7 @@ fn generations(root: &Path) -> Generations {
         config: below("config"),
         system_config: below("system"),
     };
-    let sources = Sources { system: below("system"), user: below("config/agentd.toml"), named: false };
-    let Loaded { mut config, read } = agentd_config::load(&sources);
+    let Loaded { mut config, read } = agentd_config::load(&sources(root));
     config.launch.manager = Manager::Detached;
     let trust = Trust::begin(&directories.state);
     let none = || below("no-program");
@@ -253,6 +251,23 @@ async fn until_view(
     wanted: impl Fn(&SessionView) -> bool,
 ) -> Arc<SessionView> {
     published.wait_for(|published| wanted(&published.view)).await.unwrap().view.clone()
+}
+
+#[tokio::test]
+async fn a_reload_changes_the_next_launch_and_no_launch_that_has_begun() {
+    let root = tempfile::tempdir().unwrap();
+    let generations = generations(root.path());
+    let document = Document::new(SessionId::random(), Timestamp::now(), SessionSpec::new(root.path()), None);
+    let state = State::new(document.created);
+    let plan = || LaunchPlan::of(&generations.now(), &document, &state, 1);
+    let begun = plan();
+    let mut loaded = agentd_config::load(&sources(root.path()));
+    (loaded.config.limits.line, loaded.config.limits.memory) = (4321, Some(1 << 30));
+    generations.replace(generations.now().next(loaded));
+    assert_ne!(begun.max_line, 4321);
+    assert_eq!((begun.limits.memory_bytes, begun.unit.memory), (None, None));
+    let next = plan();
+    assert_eq!((next.max_line, next.limits.memory_bytes, next.unit.memory), (4321, Some(1 << 30), Some(1 << 30)));
 }
 
 #[tokio::test]

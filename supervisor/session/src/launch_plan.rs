@@ -1,0 +1,199 @@
+//! The plan of one launch: every value that its bring-up needs, computed once at the start of the bring-up.
+//!
+//! A bring-up reads its plan and no configuration, so a reload during the bring-up cannot change the launch. A
+//! setting that is a field of [`LaunchPlan`] takes effect at the next launch. The plan lacks what only the built
+//! environment tells, for example the path of the agent's program.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use agentd_api::environment::Refresh;
+use agentd_api::prerequisite::Requester;
+use agentd_api::session::SessionSpec;
+use agentd_api::{Problem, SessionId};
+use agentd_config::Config;
+use agentd_environment::{
+    Environments, Pipeline, Scopes, ScriptDirectories, Secrets, SessionSnapshot, SnapshotRequest, Snapshots, Target,
+};
+use agentd_keeper::protocol::{Enclosure, HoldArgs, Limits, Rate};
+use agentd_plugin_set::{ManagedPlugin, NoHost};
+use agentd_prerequisite::Prerequisites;
+use jiff::Timestamp;
+use tokio::sync::Semaphore;
+
+use crate::daemon::Daemon;
+use crate::document::Document;
+use crate::environment;
+use crate::generation::Generation;
+use crate::isolation;
+use crate::launch::{KeeperLimits, Unit};
+use agentd_decide::state::{Run, State};
+
+/// Values that one bring-up needs. Immutable.
+#[derive(Debug)]
+pub(crate) struct LaunchPlan {
+    pub id: SessionId,
+    pub spec: Arc<SessionSpec>,
+    /// Number of the launch.
+    pub launch: u64,
+    /// Time until which the launch waits for missing prerequisites.
+    pub wait_until: Option<Timestamp>,
+    /// Requester that forced the launch despite missing prerequisites.
+    pub forced_by: Option<Requester>,
+    /// First expiry of the present environment's variables, and the time of their renewal.
+    pub schedule: Option<(Timestamp, Timestamp)>,
+    /// Names of the session's prerequisites.
+    pub needed: BTreeSet<String>,
+
+    /// Label of the agent, for plugins and prerequisites.
+    pub agent: String,
+    /// Program and arguments of the agent. A problem fails the launch when the agent is to be started.
+    pub command: Result<Vec<String>, Problem>,
+    /// Treatment of the environment of the launch before.
+    pub refresh: Refresh,
+    /// Time limit of each script, plugin and login shell.
+    pub deadline: Duration,
+    pub scopes: Scopes,
+    /// Values of the placeholders in paths of the session.
+    pub places: ScriptDirectories,
+    /// Directory of the session's files.
+    pub files: PathBuf,
+    /// Control socket of a guarded session.
+    pub guest_socket: Option<PathBuf>,
+    pub snapshot: SnapshotRequest,
+
+    /// Paths that are hidden from a guarded agent.
+    pub enclosure: Option<Enclosure>,
+    /// Maximum length of a line of the agent in bytes.
+    pub max_line: u64,
+    /// Maximum rate at which the agent's output is read.
+    pub output_rate: Option<Rate>,
+    /// Limits that the keeper enforces. None in a unit, whose cgroup enforces them.
+    pub limits: Limits,
+    /// Whether the session has its own cgroup.
+    pub is_unit: bool,
+    /// Properties of the session's unit.
+    pub unit: Unit,
+    /// Arguments of the keeper.
+    pub keeper: HoldArgs,
+    pub keeper_limits: KeeperLimits,
+
+    pub daemon: Arc<Daemon>,
+    pub environments: Arc<Environments>,
+    pub secrets: Arc<Secrets>,
+    pub snapshots: Arc<Snapshots>,
+    /// Permits for launches that run side by side.
+    pub permits: Arc<Semaphore>,
+    /// The generation whose plugins the launch uses. Private, so that no step reads its configuration.
+    generation: Arc<Generation>,
+}
+
+impl LaunchPlan {
+    /// Plans a launch of a session under the generation in force.
+    pub(crate) fn of(generation: &Arc<Generation>, document: &Document, state: &State, launch: u64) -> Self {
+        let wait_until = match &state.run {
+            Run::Preparing(preparing) => preparing.wait_until,
+            Run::Ended(_) | Run::Running(_) => None,
+        };
+        let (forced_by, schedule) = (state.forced_by.clone(), state.expires.zip(state.renews));
+        Self { wait_until, forced_by, schedule, ..Self::new(generation, &document.id, &document.spec, launch) }
+    }
+
+    /// Plans a launch that neither waits nor is forced.
+    pub(crate) fn new(generation: &Arc<Generation>, id: &SessionId, spec: &Arc<SessionSpec>, launch: u64) -> Self {
+        let Generation { daemon, config, .. } = &**generation;
+        let directories = &daemon.directories;
+        let is_unit = daemon.launcher.has_cgroups();
+        Self {
+            id: id.clone(),
+            spec: Arc::clone(spec),
+            launch,
+            wait_until: None,
+            forced_by: None,
+            schedule: None,
+            needed: generation.needed(spec),
+
+            agent: generation.agent_label(spec),
+            command: generation.agent_command(spec),
+            refresh: generation.refresh_policy(spec),
+            deadline: config.environment.deadline.0,
+            scopes: generation.scopes(spec),
+            places: environment::places(directories, id, spec),
+            files: directories.session_files(id),
+            guest_socket: isolation::is_guarded(generation, spec).then(|| directories.guest_socket(id)),
+            snapshot: generation.snapshot_request(id, spec),
+
+            enclosure: isolation::enclosure(generation, id, spec),
+            max_line: config.limits.line,
+            output_rate: output_rate(spec, config),
+            // The limits of a cgroup are more exact than those of a keeper, which measures once a second.
+            limits: if is_unit { Limits::default() } else { limits(spec, config) },
+            is_unit,
+            unit: Unit::of(id, spec, config),
+            keeper: HoldArgs {
+                session: id.to_string(),
+                launch,
+                state: directories.session(id),
+                socket: directories.keeper_socket(id),
+                journal: config.journal.options(),
+                keep: config.journal.keep_session.0,
+                orphan_ttl: config.limits.orphan.map(|span| span.0),
+                core: None,
+            },
+            keeper_limits: generation.keeper_patience(),
+
+            daemon: Arc::clone(daemon),
+            environments: Arc::clone(&generation.environments),
+            secrets: Arc::clone(&generation.secrets),
+            snapshots: Arc::clone(&generation.snapshots),
+            permits: Arc::clone(&generation.launches),
+            generation: Arc::clone(generation),
+        }
+    }
+
+    /// Returns the pipeline of providers; see [`Generation::pipeline`].
+    pub(crate) async fn pipeline(&self) -> Result<&Pipeline, NoHost> {
+        self.generation.pipeline().await
+    }
+
+    /// Returns the plugins that the launch needs; see [`Generation::plugins_of`].
+    pub(crate) async fn plugins(&self) -> Result<Vec<Arc<ManagedPlugin>>, NoHost> {
+        self.generation.plugins_of(&self.spec).await
+    }
+
+    /// Returns the prerequisites after the plugins that the launch needs for them are settled.
+    pub(crate) async fn prerequisites(&self) -> Result<&Arc<Prerequisites>, NoHost> {
+        self.generation.prerequisites_for(&self.needed).await
+    }
+
+    /// Describes the launch to the pipeline. Each target chooses a snapshot of its own.
+    pub(crate) fn target(&self) -> Target {
+        Target {
+            id: self.id.clone(),
+            name: self.spec.name.as_ref().map(ToString::to_string),
+            agent: self.agent.clone(),
+            command: self.command.as_ref().cloned().unwrap_or_default(),
+            scopes: self.scopes.clone(),
+            launch: self.launch,
+            places: self.places.clone(),
+            files: self.files.clone(),
+            socket: self.guest_socket.clone(),
+            chosen: Arc::new(SessionSnapshot::new(Arc::clone(&self.snapshots), self.snapshot.clone())),
+            machine: self.daemon.machine.clone(),
+            secrets: Arc::clone(&self.secrets),
+        }
+    }
+}
+
+/// Returns the limits of the agent. The session's own limits override the configured ones.
+fn limits(SessionSpec { limits, .. }: &SessionSpec, config: &Config) -> Limits {
+    Limits { memory_bytes: limits.memory.or(config.limits.memory), processes: limits.tasks.or(config.limits.tasks) }
+}
+
+/// Returns the maximum rate of the agent's output, with a burst of ten seconds.
+fn output_rate(spec: &SessionSpec, config: &Config) -> Option<Rate> {
+    let bytes_per_second = spec.limits.output_rate.or(config.limits.output_rate)?;
+    Some(Rate { bytes_per_second, burst: bytes_per_second.saturating_mul(10) })
+}
