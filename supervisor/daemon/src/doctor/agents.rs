@@ -2,6 +2,7 @@
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::doctor::{Check, Finding};
@@ -41,7 +42,7 @@ enum Found {
     },
 }
 
-pub(super) async fn check(generation: &Generation) -> Check {
+pub(super) async fn check(generation: &Arc<Generation>) -> Check {
     if let Err(problem) = generation.launchable() {
         return Check::new("agents", Outcome::Unknown, format!("cannot build an environment: {}", problem.detail))
             .remedy("correct the configuration, then run `agentctl reload`");
@@ -54,11 +55,11 @@ pub(super) async fn check(generation: &Generation) -> Check {
     concluded(&agents)
 }
 
-async fn look(generation: &Generation, name: &str, command: &[String]) -> Found {
+async fn look(generation: &Arc<Generation>, name: &str, command: &[String]) -> Found {
     let home = generation.config.environment.home.clone().or_else(std::env::home_dir);
     let directory = home.unwrap_or_else(|| "/".into());
     let spec = match spec(name, &directory) {
-        Ok(spec) => spec,
+        Ok(spec) => Arc::new(spec),
         Err(why) => return Found::NoEnvironment { why },
     };
     let environment = match build_now(generation, &SessionId::random(), &spec, 1).await {
