@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use agentd_api::event::StopRequested;
+use agentd_api::hint;
 use agentd_api::session::UnreadableSession;
 use agentd_api::{Body, Code, Problem, SessionId};
 use agentd_keeper::protocol::{Append, NewRecord, StopTimes, ToKeeper};
@@ -55,5 +56,5 @@ async fn ask(generation: &Generation, id: &SessionId, times: StopTimes, stop: &B
 pub(super) fn problem(unreadable: &UnreadableSession) -> Problem {
     let UnreadableSession { id, reason } = unreadable;
     Problem::new(Code::SessionUnreadable, format!("session {id:?} cannot be read and is set aside: {reason}"))
-        .hint("its files stay unchanged; `agentctl stop` ends its agent, and `agentctl rm --force` removes it as well")
+        .hint(hint::STOP_UNREADABLE)
 }

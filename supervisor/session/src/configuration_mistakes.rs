@@ -5,6 +5,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use agentd_api::configuration::{Consequence, Mistake};
+use agentd_api::hint;
 use agentd_api::{Code, Problem};
 
 /// Mistakes that the last reading of the files found, also when that reading did not come into force.
@@ -47,8 +48,7 @@ fn severity(consequence: Consequence) -> u8 {
 /// Returns the refusal of a launch that these mistakes prevent.
 pub fn refusal(mistakes: &[Mistake]) -> Problem {
     let refusing = mistakes.iter().filter(|mistake| mistake.consequence == Consequence::LaunchesRefused);
-    problem(refusing.cloned().collect())
-        .hint("running sessions continue, but no session is launched; correct the file, then run `agentctl reload`")
+    problem(refusing.cloned().collect()).hint(hint::RELOAD_TO_LAUNCH)
 }
 
 /// Returns the mistakes as a problem.

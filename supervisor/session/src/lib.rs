@@ -118,7 +118,7 @@ impl Session {
         &self.directory
     }
 
-    /// Returns the published view, without a copy of it.
+    /// Returns the published view, and does not copy it.
     pub fn view(&self) -> Arc<SessionView> {
         Arc::clone(&self.published.borrow().view)
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, Moment, PrerequisiteView, PrerequisitesChecked, PrerequisitesForced};
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::{Body, Code, Problem};
@@ -262,8 +263,8 @@ pub(super) async fn refusal(generation: &Generation, spec: &SessionSpec) -> Opti
     let mut reports = prerequisites.round(wanted, None).await;
     reports.retain(CheckReport::is_obstacle);
     (!reports.is_empty()).then(|| {
-        let mut problem = Problem::new(Code::PrerequisitesNotMet, lines(&reports, |_| true))
-            .hint("`agentctl resume --wait` waits for the missing prerequisites; `--force` launches without them");
+        let mut problem =
+            Problem::new(Code::PrerequisitesNotMet, lines(&reports, |_| true)).hint(hint::RESUME_WITH_WAIT);
         problem.prerequisites = reports;
         problem
     })
@@ -290,7 +291,7 @@ pub(crate) async fn check_now(
         }
         (Moment::AfterEnvironment, None) => {
             let detail = format!("{name:?} checks a session's environment, but the request names no session");
-            return Err(Problem::new(Code::InvalidRequest, detail).hint("name it with `agentctl check --session S`"));
+            return Err(Problem::new(Code::InvalidRequest, detail).hint(hint::NAME_SESSION));
         }
         _ => None,
     };

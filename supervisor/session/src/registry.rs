@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use agentd_api::event::{Cause, StopRequested};
+use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
 use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Code, Problem, SessionId, SessionName};
@@ -277,7 +278,7 @@ impl Sessions {
         let sessions = lock(&self.known);
         let id = id_or_name
             .parse::<SessionId>()
-            .map_err(|error| Problem::new(Code::InvalidId, error.to_string()).hint("`agentctl ls` lists the sessions"));
+            .map_err(|error| Problem::new(Code::InvalidId, error.to_string()).hint(hint::LIST_SESSIONS));
         // A name may be longer than an id allows, so an invalid id is refused only after the search by name.
         if let Ok(session) = id.as_ref().map_err(drop).and_then(|id| sessions.get(id).ok_or(())) {
             return Ok(session.clone());
@@ -397,8 +398,7 @@ impl Sessions {
                 Code::NoSuchPrerequisite,
                 format!("the session requires {name:?}, which is not declared as a prerequisite"),
             );
-            return Err(problem
-                .hint("`agentctl check` lists the declared prerequisites; add [prerequisites.NAME] to agentd.toml"));
+            return Err(problem.hint(hint::LIST_PREREQUISITES));
         }
         generation.agent_command(spec)?;
         isolation::check(&generation, spec)?;
@@ -459,7 +459,7 @@ impl Sessions {
         self.generations.now().launchable()?;
         if let Some(draining) = self.generations.now().daemon.drain.now() {
             let detail = format!("agentd is drained at the request of {}: no session is launched", draining.by);
-            return Err(Problem::new(Code::Draining, detail).hint("`agentctl drain --undo` allows launches again"));
+            return Err(Problem::new(Code::Draining, detail).hint(hint::UNDO_DRAIN));
         }
         let limit = self.generations.now().config.limits.active_sessions;
         let active = active(sessions);
@@ -467,8 +467,7 @@ impl Sessions {
             return Ok(());
         }
         let detail = format!("{active} sessions are active, and the limit is {limit}");
-        Err(Problem::new(Code::TooManySessions, detail)
-            .hint("stop a session with `agentctl stop`, or raise limits.active_sessions"))
+        Err(Problem::new(Code::TooManySessions, detail).hint(hint::STOP_ANOTHER))
     }
 
     /// Removes a session that is not active, with all its files.
@@ -537,8 +536,7 @@ fn not_removed(error: io::Error) -> Problem {
 }
 
 fn no_such_session(id_or_name: &str) -> Problem {
-    Problem::new(Code::NoSuchSession, format!("there is no session {id_or_name:?}"))
-        .hint("`agentctl ls` lists the sessions")
+    Problem::new(Code::NoSuchSession, format!("there is no session {id_or_name:?}")).hint(hint::LIST_SESSIONS)
 }
 
 /// Number of active sessions.

@@ -17,6 +17,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use agentd_api::environment::{EnvironmentView, RotationFailure, RotationView};
+use agentd_api::hint;
 use agentd_api::{Code, Problem, SessionId};
 use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
@@ -113,9 +114,7 @@ impl EnvironmentError {
                  file, and the session continues with a fresh environment",
             ),
             Self::NoKey(_) => (Code::KeyUnavailable, "see environment.encryption in the configuration"),
-            Self::NotEncrypted => {
-                (Code::InvalidRequest, "set enabled = true under [environment.encryption], and `agentctl reload`")
-            }
+            Self::NotEncrypted => (Code::InvalidRequest, hint::ENABLE_ENCRYPTION),
             Self::Write { .. } | Self::Seal { .. } | Self::Tidy(_) | Self::List { .. } => {
                 (Code::Internal, "is the disk full? agentd's log has more")
             }

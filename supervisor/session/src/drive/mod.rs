@@ -24,6 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::event::StopRequested;
+use agentd_api::hint;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, TurnId};
@@ -185,7 +186,7 @@ impl Driver {
                     Request::Release { reply } if ending::has_keeper(&self.recorder.journal.directory).await => {
                         let problem =
                             Problem::new(Code::WrongPhase, "the session is set aside, and its agent is still running");
-                        let hint = "stop it with `agentctl stop`, or remove it with `agentctl rm --force`";
+                        let hint = hint::STOP_OR_REMOVE;
                         let _ = reply.send(Err(problem.hint(hint)));
                     }
                     Request::Release { reply } => {

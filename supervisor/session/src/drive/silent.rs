@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::event::StopRequested;
+use agentd_api::hint;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType};
 use agentd_api::{Code, Problem};
 use jiff::Timestamp;
@@ -119,7 +120,7 @@ pub(super) fn problem() -> Problem {
         Code::KeeperSilent,
         "the session's keeper does not answer; its agent keeps running, and the request may still be carried out",
     )
-    .hint("retry with the same idempotency key; `agentctl stop` ends the keeper and its agent")
+    .hint(hint::STOP_KEEPER)
 }
 
 /// Waits for a keeper that does not answer, while the driver has nothing else to do.

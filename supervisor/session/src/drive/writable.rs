@@ -8,6 +8,7 @@
 use std::io;
 use std::time::Duration;
 
+use agentd_api::hint;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use agentd_api::{Code, Problem};
 use jiff::Timestamp;
@@ -18,7 +19,6 @@ use crate::journal_port::{Port, PortError, probe};
 
 /// Interval between two tests for free space.
 const PROBE: Duration = Duration::from_secs(1);
-const HINT: &str = "free disk space in agentd's state directory; `agentctl stop` and `agentctl rm` work meanwhile";
 
 /// State of the journal's writability.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Recorder {
     /// Handles a failed write, and reports whether the condition changed.
     pub(super) fn refused(&mut self, errno: Option<i32>) -> bool {
         let path = self.journal.directory.join(agentd_journal::JOURNAL);
-        let message = format!("{}: cannot write {}; {HINT}", why(errno), path.display());
+        let message = format!("{}: cannot write {}; {}", why(errno), path.display(), hint::FREE_SPACE);
         let is_news = self.writable.set(ConditionStatus::False, reason(errno), message, self.document.generation);
         if is_news {
             tracing::error!(
@@ -152,10 +152,10 @@ impl Recorder {
     pub(super) fn not_recorded(&self) -> Problem {
         let Some(condition) = self.writable.condition.as_ref().filter(|_| self.writable.is_refused()) else {
             return Problem::new(Code::TooBusy, "cannot write the session's journal now; nothing was changed")
-                .hint("`agentctl show` shows the session's state; try again");
+                .hint(hint::SHOW_STATE);
         };
         let detail = condition.message.split("; ").next().unwrap_or_default();
-        Problem::new(Code::JournalNotWritable, format!("{detail}; nothing was changed")).hint(HINT)
+        Problem::new(Code::JournalNotWritable, format!("{detail}; nothing was changed")).hint(hint::FREE_SPACE)
     }
 }
 
