@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use hyper::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::audit::Audited;
 use super::handlers::Answer;
@@ -94,15 +95,15 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (route, named) = (route::find(method.as_str(), &path), Named::of(&path));
     let mut refusal = None;
-    let mut response = match dispatch(&context, route, named.as_ref(), request).await {
+    let span = tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
+    let mut response = match dispatch(&context, route, named.as_ref(), request).instrument(span.clone()).await {
         Ok(response) => response,
         Err(refused) => {
             let mut refused = exhausted::judge(refused);
             refused.request_id = Some(id.clone());
-            tracing::debug!(
-                request = %id, %method, %path, code = %refused.code.as_str(), detail = %refused.detail,
-                "refused"
-            );
+            span.in_scope(|| {
+                tracing::debug!(code = %refused.code.as_str(), detail = %refused.detail, "refused the request");
+            });
             refusal = Some(refused.code);
             let unauthorized = refused.code == Code::Unauthorized;
             let allow = (refused.code == Code::MethodNotAllowed).then(|| route::allowed(&path)).flatten();

@@ -111,7 +111,7 @@ async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<La
     let withheld = attributes.as_ref().map(Attributes::withheld).unwrap_or_default();
     if !withheld.is_empty() {
         tracing::warn!(
-            agentd.session = %plan.id, withheld = withheld.join(", "),
+            withheld = withheld.join(", "),
             "the agent does not get all limits that the login shell sets; see LimitNOFILE= and similar settings in \
              systemd.exec(5)"
         );

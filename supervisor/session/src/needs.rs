@@ -163,7 +163,7 @@ impl<'a> LaunchPrerequisites<'a> {
         }
         if let Some(by) = self.plan.forced_by.clone() {
             tracing::warn!(
-                agentd.session = %self.plan.id, ?missing, %by,
+                ?missing, %by,
                 "launching a session despite missing prerequisites, as requested"
             );
             self.record(Body::PrerequisitesForced(PrerequisitesForced { launch: self.plan.launch, by, missing })).await;

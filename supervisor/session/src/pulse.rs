@@ -107,9 +107,10 @@ pub async fn elsewhere<T>(work: impl Future<Output = T>) -> T {
 /// work is passed on.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let queued = own().map(|pulse| pulse.leave());
+    let span = tracing::Span::current();
     let begun = move || {
         drop(queued);
-        work()
+        span.in_scope(work)
     };
     match tokio::task::spawn_blocking(begun).await.map_err(JoinError::try_into_panic) {
         Ok(done) => done,

@@ -6,8 +6,10 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use agentd_api::SessionId;
 use tokio::sync::{mpsc, watch};
 use tokio_util::task::TaskTracker;
+use tracing::Instrument as _;
 
 use super::document::Document;
 use super::drive::{Driver, Request, World};
@@ -16,6 +18,12 @@ use crate::generation::Generations;
 
 /// Maximum number of requests that wait for one session's driver.
 const INBOX: usize = 16;
+
+/// Returns the span of a session's driver and its bring-ups. Each log entry inside has the field `agentd.session`,
+/// which journald stores as `AGENTD_SESSION`. The span has no parent: a driver outlives the request that starts it.
+fn span_of(id: &SessionId) -> tracing::Span {
+    tracing::error_span!(parent: None, "session", agentd.session = %id)
+}
 
 /// A session with its driver, before its registration.
 pub(super) struct Made {
@@ -34,6 +42,7 @@ impl Made {
         let (publish, published) = watch::channel(Arc::new(first));
         let mut driver =
             Box::new(Driver::new(generations, document, receiver, state, publish, may_have_remains, Arc::new(World)));
+        let _entered = span_of(driver.id()).entered();
         driver.recorder.current = driver.is_at_rest();
         if driver.recorder.current {
             driver.publish();
@@ -62,7 +71,8 @@ impl Resting {
         let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(driver) = driver {
             let pulse = driver.terms.generation.daemon.pulses.begin(driver.id());
-            self.started.spawn(pulse.of(driver.run()));
+            let span = span_of(driver.id());
+            self.started.spawn(pulse.of(driver.run()).instrument(span));
         }
     }
 

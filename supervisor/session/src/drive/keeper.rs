@@ -104,7 +104,7 @@ impl Driver {
             if killed == 0 {
                 return Ok(());
             }
-            tracing::warn!(agentd.session = %self.id(), killed, "killed processes that were left of an ended session");
+            tracing::warn!(killed, "killed processes that were left of an ended session");
             let recovered =
                 DaemonRecovered { version: env!("CARGO_PKG_VERSION").to_owned(), agent_alive: false, killed };
             self.append(Batch::of(Body::DaemonRecovered(recovered))).await?;
@@ -130,14 +130,11 @@ impl Driver {
                         }
                     }
                     Some(reason) => {
-                        tracing::error!(
-                            agentd.session = %self.id(), reason,
-                            "ignoring a keeper that does not belong to this session"
-                        );
+                        tracing::error!(reason, "ignoring a keeper that does not belong to this session");
                         return KeeperSearchResult::Absent;
                     }
                 },
-                Err(error) => tracing::debug!(agentd.session = %self.id(), %error, "no keeper answers"),
+                Err(error) => tracing::debug!(%error, "no keeper answers"),
             }
             if !is_held(&self.recorder.journal).await {
                 return KeeperSearchResult::Absent;
@@ -234,10 +231,7 @@ impl Driver {
             let detail = format!(
                 "{cut_bytes} bytes at the end of the journal were not valid records and were moved to journal.torn"
             );
-            tracing::error!(
-                agentd.session = %self.id(),
-                "the end of the journal was damaged, probably by a power cut: {detail}"
-            );
+            tracing::error!("the end of the journal was damaged, probably by a power cut: {detail}");
             let cut = JournalRepaired { cut_bytes, lost_records: 0, rebuilt: false, detail };
             repaired = [repaired, Some(cut), again].into_iter().flatten().reduce(|first, then| together(&first, &then));
             self.catch_up().await?;
@@ -252,7 +246,6 @@ impl Driver {
     /// answer to another request.
     pub(super) fn go_silent(&mut self, reach: u64) {
         tracing::error!(
-            agentd.session = %self.id(),
             "the keeper of session {} does not answer; its agent keeps running; stopping the session ends both",
             self.id()
         );
@@ -274,7 +267,7 @@ impl Driver {
             // [`Driver::line_lost`] reports the disagreement.
             return self.line_lost().await;
         }
-        tracing::info!(agentd.session = %self.id(), "the keeper of session {} answers again", self.id());
+        tracing::info!("the keeper of session {} answers again", self.id());
         if link.hello().tail.seq < self.recorder.state.seq {
             // The keeper has rolled back records that it had not announced.
             self.start_over().await;

@@ -129,7 +129,7 @@ impl Driver {
             }
             Err(error) => {
                 tracing::warn!(
-                    agentd.session = %self.id(), %error,
+                    %error,
                     "cannot renew the expiring variables of the environment"
                 );
                 let standing = current::failed(&self.recorder.state, &error, Timestamp::now());
@@ -165,7 +165,7 @@ impl Driver {
             Ok(_) => {}
             Err(LinkError::Refused { code, .. }) => {
                 tracing::warn!(
-                    agentd.session = %self.id(), code,
+                    code,
                     "the session's keeper is of an older release and cannot hide the new secrets of its files"
                 );
             }

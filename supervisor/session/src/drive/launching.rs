@@ -87,7 +87,7 @@ impl Launching {
         } else if self.guest.is_none()
             && let Err(error) = self.open_to_guests(daemon, id)
         {
-            tracing::warn!(agentd.session = %id, %error, "cannot create the session's own control socket");
+            tracing::warn!(%error, "cannot create the session's own control socket");
         }
     }
 }
@@ -115,14 +115,14 @@ impl Files {
     }
 
     /// Removes the files of an ended agent, before its end is published.
-    pub(super) async fn forget(&mut self, id: &SessionId, run: &Run) {
+    pub(super) async fn forget(&mut self, run: &Run) {
         if !self.may_exist || !matches!(run, Run::Ended(_)) {
             return;
         }
         match self.with(remove_files).await {
             Ok(()) => self.may_exist = false,
             Err(error) => {
-                tracing::error!(agentd.session = %id, %error, "cannot remove the files of an ended session");
+                tracing::error!(%error, "cannot remove the files of an ended session");
             }
         }
     }

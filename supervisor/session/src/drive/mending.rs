@@ -62,10 +62,7 @@ impl Recorder {
             (self.remembered, self.durable, self.reader) = (0, 0, None);
         }
         let detail = detail.join("; ");
-        tracing::error!(
-            agentd.session = %self.id(),
-            "the end of the journal was lost, probably by a power cut: {detail}"
-        );
+        tracing::error!("the end of the journal was lost, probably by a power cut: {detail}");
         Ok(Some(JournalRepaired { cut_bytes, lost_records, rebuilt, detail }))
     }
 
@@ -97,7 +94,7 @@ impl Recorder {
             Ok(repair) if repair.torn + repair.set_aside > 0 => Ok(repair.torn + repair.set_aside),
             Ok(_) => Err(error),
             Err(failed) => {
-                tracing::error!(agentd.session = %self.id(), error = %chain(&failed), "cannot repair the journal");
+                tracing::error!(error = %chain(&failed), "cannot repair the journal");
                 Err(error)
             }
         }

@@ -155,7 +155,7 @@ impl Driver {
         if let Err(error) = self.drive().await {
             let reason = chain(&error);
             tracing::error!(
-                agentd.session = %self.recorder.document.id, error = %reason,
+                error = %reason,
                 "cannot read the session's journal; the session is set aside"
             );
             self.recorder.set_aside(reason);
@@ -333,7 +333,7 @@ impl Driver {
             Err(PortError::Lost) => Box::pin(self.line_lost()).await.map(|()| false),
             Err(error) => {
                 tracing::warn!(
-                    agentd.session = %self.id(), error = %chain(&error),
+                    error = %chain(&error),
                     "cannot write a record now; retrying"
                 );
                 if is_of_the_disk(&error) && self.recorder.refused(errno_of(&error, &self.recorder.port)) {
@@ -360,7 +360,7 @@ impl Driver {
 
     /// Removes the files of an ended agent, before its end is published.
     async fn forget_files(&mut self) {
-        self.launching.files.forget(&self.recorder.document.id, &self.recorder.state.run).await;
+        self.launching.files.forget(&self.recorder.state.run).await;
     }
 
     /// Publishes the present state, unless records about the end of the agent are missing.

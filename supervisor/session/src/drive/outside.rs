@@ -7,6 +7,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use crate::bringup::{self, Progress};
 use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError};
@@ -35,7 +36,7 @@ pub(crate) struct World;
 #[async_trait]
 impl Outside for World {
     fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
-        tokio::spawn(bringup::run(plan, report))
+        tokio::spawn(bringup::run(plan, report).in_current_span())
     }
 
     async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {

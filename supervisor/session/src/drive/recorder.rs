@@ -162,7 +162,7 @@ impl Recorder {
             Run::Ended(Ended::Failed(message)) => format!(": {message}"),
             _ => String::new(),
         };
-        tracing::info!(agentd.session = id, "session {id} is {}{why}", phase.as_str());
+        tracing::info!("session {id} is {}{why}", phase.as_str());
     }
 
     /// Reports whether this phase and this time of the next restart are published.
@@ -259,7 +259,7 @@ impl Recorder {
             Ok(()) => (self.remembered, self.durable) = (seq, durable.max(seq)),
             Err(error) => {
                 tracing::warn!(
-                    agentd.session = %self.document.id, error = %chain(&error),
+                    error = %chain(&error),
                     "cannot write session.json; nothing is lost, since the journal is complete"
                 );
             }

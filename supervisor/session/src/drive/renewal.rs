@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::environment;
 use crate::launch_plan::LaunchPlan;
@@ -64,11 +65,12 @@ impl RenewalState {
     pub(super) fn begin(&mut self, plan: LaunchPlan) {
         let launch = plan.launch;
         let (say, answer) = oneshot::channel();
-        let task = tokio::spawn(async move {
+        let renewing = async move {
             let renewal = environment::renew(&plan).await;
             // The receiver is gone when the agent has ended.
             let _ = say.send(renewal);
-        });
+        };
+        let task = tokio::spawn(renewing.in_current_span());
         (self.running, self.again) = (Some(RunningRenewal { launch, answer, task }), None);
     }
 

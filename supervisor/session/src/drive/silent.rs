@@ -15,6 +15,7 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType};
 use agentd_api::{Code, Problem};
 use jiff::Timestamp;
 use tokio::task::JoinHandle;
+use tracing::Instrument as _;
 
 use super::outside::Outside;
 use super::recorder::Recorder;
@@ -42,7 +43,8 @@ impl KeeperSearch {
         patience: KeeperLimits,
         reach: u64,
     ) -> Self {
-        let task = tokio::spawn(async move { look_for(&*outside, &socket, &journal, &patience).await });
+        let task =
+            tokio::spawn(async move { look_for(&*outside, &socket, &journal, &patience).await }.in_current_span());
         Self { task, since: Timestamp::now(), reach }
     }
 

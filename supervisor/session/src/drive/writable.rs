@@ -64,7 +64,7 @@ impl Recorder {
         let is_news = self.writable.set(ConditionStatus::False, reason(errno), message, self.document.generation);
         if is_news {
             tracing::error!(
-                agentd.session = %self.document.id, path = %path.display(),
+                path = %path.display(),
                 "cannot write the journal: {}",
                 why(errno)
             );
@@ -89,7 +89,7 @@ impl Recorder {
         let message = "the journal is writable again".to_owned();
         let is_news = self.writable.set(ConditionStatus::True, "Writable", message, self.document.generation);
         if is_news {
-            tracing::info!(agentd.session = %self.document.id, "the journal is writable again");
+            tracing::info!("the journal is writable again");
         }
         is_news
     }
