@@ -1,12 +1,14 @@
-//! The table of all configuration keys and the time at which a change of each takes effect.
+//! The table of configuration keys and the time at which a change of each takes effect.
 //!
 //! A test fails if a key has no row.
 
 use agentd_api::configuration::{Change, Effect};
 
+use super::StartSettings;
 use Effect::{NextLaunch, NextStart, Now};
 
-/// Dotted keys; `*` is any name. A row applies to all keys below its key that have no row of their own.
+/// Dotted keys; `*` is any name. A row applies to all keys below its key that have no row of their own. Keys of
+/// [`StartSettings`] take effect at the next start and have no row.
 const EFFECTS: &[(&str, Effect)] = &[
     // Each session records its agent when it is created.
     ("default_agent", Now),
@@ -39,9 +41,6 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("limits.active_sessions", Now),
     ("limits.launches", Now),
     ("limits.queued_turns", Now),
-    ("limits.connections", NextStart),
-    ("limits.connections_per_caller", NextStart),
-    ("limits.streams_per_caller", NextStart),
     ("limits.body_time", Now),
     ("limits.body", Now),
     // The keeper receives this value when it starts the agent.
@@ -66,7 +65,6 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("control.guests", Now),
     ("control.guest_agents", Now),
     ("control.guest_sessions", Now),
-    ("launch.manager", NextStart),
     ("launch.stop_close", Now),
     ("launch.stop_term", Now),
     ("launch.replay_quiet", NextLaunch),
@@ -93,7 +91,7 @@ impl Effects {
     /// Returns when a change of this key takes effect. For a table, the latest time of its keys counts.
     pub fn change(key: &str) -> Change {
         let effect = Self::of(key).unwrap_or_else(|| {
-            let below = EFFECTS.iter().filter(|(row, _)| within(row, key)).map(|(_, effect)| *effect);
+            let below = rows().filter(|(row, _)| within(row, key)).map(|(_, effect)| effect);
             below.max_by_key(|effect| moment(*effect)).unwrap_or(NextStart)
         });
         Change { key: key.to_owned(), effect }
@@ -106,8 +104,13 @@ impl Effects {
 
     /// Returns the effect of the row for a key or for a table around the key.
     fn of(key: &str) -> Option<Effect> {
-        EFFECTS.iter().find(|(row, _)| within(key, row)).map(|(_, effect)| *effect)
+        rows().find(|(row, _)| within(key, row)).map(|(_, effect)| effect)
     }
+}
+
+/// Returns the rows of the table, after those of the settings of the start.
+fn rows() -> impl Iterator<Item = (&'static str, Effect)> {
+    StartSettings::KEYS.into_iter().map(|key| (key, NextStart)).chain(EFFECTS.iter().copied())
 }
 
 fn moment(effect: Effect) -> u8 {
@@ -200,7 +203,7 @@ mod tests {
 
     #[test]
     fn every_key_says_when_a_change_takes_effect_and_nothing_else_does() {
-        let (keys, mut rows) = (keys(), EFFECTS.iter().map(|(row, _)| (*row).to_owned()).collect::<Vec<_>>());
+        let (keys, mut rows) = (keys(), rows().map(|(row, _)| row.to_owned()).collect::<Vec<_>>());
         for key in &keys {
             let position = rows.iter().position(|row| row == key);
             rows.remove(position.unwrap_or_else(|| panic!("there is no row for the key {key}")));

@@ -22,6 +22,7 @@ mod reload;
 mod schema;
 mod scope;
 pub mod secret;
+mod start;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -53,6 +54,7 @@ pub use reload::reload;
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use scope::{Directory, missing_directories};
+pub use start::StartSettings;
 pub use variables::{ALLOW, DROP, Scope, ScopeError, is_step as is_scope_step};
 
 use agentd_permission::Rule;

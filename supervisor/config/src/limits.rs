@@ -24,12 +24,12 @@ pub struct Limits {
     pub queued_turns: usize,
     /// Maximum number of connections to the control socket, and of connections over TCP. Further connections are
     /// refused. At most half of them can be streams. Default: 512. 0 is refused.
-    pub connections: usize,
+    pub(super) connections: usize,
     /// Maximum number of connections for short requests from one caller, which is a process or a process session.
     /// Default: 64. 0 is refused.
-    pub connections_per_caller: usize,
+    pub(super) connections_per_caller: usize,
     /// Maximum number of streams of one caller: event streams and requests with `?wait=`. Default: 64. 0 is refused.
-    pub streams_per_caller: usize,
+    pub(super) streams_per_caller: usize,
     /// Time limit for receiving the body of a request. A body that pauses for a third of this time is refused too.
     /// Default: 30 s. 0 is refused.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Time"))]
@@ -97,7 +97,7 @@ pub struct Limits {
 #[serde(default, deny_unknown_fields)]
 pub struct Launch {
     /// Process manager of the sessions: `auto`, `systemd` or `detached`. Default: `auto`.
-    pub manager: Manager,
+    pub(super) manager: Manager,
     /// Time limit of a stop between the close of the agent's stdin and SIGTERM. Default: 8 s.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Time"))]
     pub stop_close: Time,

@@ -14,7 +14,7 @@ use agentd_api::{Code, Problem, SessionId};
 use agentd_keeper::caller::{Caller, CallerClass};
 use tokio_util::sync::CancellationToken;
 
-use agentd_config::Limits;
+use agentd_config::StartSettings;
 
 /// Number of connections below which a caller may use the reserve.
 const FEW: usize = 4;
@@ -85,9 +85,9 @@ pub(super) struct Bounds {
 }
 
 impl Bounds {
-    pub(super) fn of(limits: &Limits) -> Self {
-        let (connections, calls) = (limits.connections, limits.connections_per_caller);
-        Self { connections, calls_of_one: calls, streams_of_one: limits.streams_per_caller }
+    pub(super) fn of(settings: StartSettings) -> Self {
+        let StartSettings { connections, connections_per_caller, streams_per_caller, .. } = settings;
+        Self { connections, calls_of_one: connections_per_caller, streams_of_one: streams_per_caller }
     }
 
     /// Maximum number of all streams: half of the connections. The others are for short calls.

@@ -97,7 +97,7 @@ impl Endpoint {
     /// Serves until `closing` is cancelled, then answers the accepted requests.
     pub async fn serve(self, served: Served) {
         let connections = TaskTracker::new();
-        let bounds = Bounds::of(&served.generations.now().config.limits);
+        let bounds = Bounds::of(served.generations.now().daemon.start);
         let refusals = Arc::new(Semaphore::new(REFUSALS));
         let acceptor = |admission: Admission| Acceptor {
             served: served.clone(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentd_config::{Config, Origins};
+use agentd_config::{Config, Origins, StartSettings};
 use agentd_environment::Trust;
 use agentd_host::capability::Machine;
 use agentd_host::directories::Directories;
@@ -19,7 +19,9 @@ use crate::pulse::Pulses;
 /// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
 #[derive(Debug)]
 pub struct Daemon {
-    /// The configuration at the start of the daemon. Some keys keep these values until the daemon ends.
+    /// Settings that stay in force until the daemon ends.
+    pub start: StartSettings,
+    /// The origins of the configuration at the start of the daemon, for the keys that wait for the next start.
     pub at_start: Arc<Origins>,
     pub directories: Directories,
     pub programs: Programs,
@@ -53,8 +55,10 @@ pub struct Programs {
 impl Daemon {
     /// Creates the parts that live as long as the process, from the first configuration.
     pub fn new(config: &Config, read: Origins, directories: Directories, trust: Trust, programs: Programs) -> Self {
+        let start = StartSettings::of(config);
         Self {
-            launcher: Arc::new(Launcher::new(config.launch.manager, programs.keeper.clone())),
+            start,
+            launcher: Arc::new(Launcher::new(start.manager, programs.keeper.clone())),
             machine: Machine::new(programs.keeper.clone()),
             host: Arc::new(HostOnce::new(directories.compiled_plugins(), programs.daemon.clone())),
             at_start: Arc::new(read),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use agentd_api::event::{AgentExited, AgentStarted, Cause, KeeperStarted};
 use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, SessionSpec, SessionView};
-use agentd_config::{Loaded, Manager, Sources};
+use agentd_config::{Loaded, Sources};
 use agentd_decide::rules::LaunchTerms;
 use agentd_environment::Trust;
 use agentd_host::directories::Directories;
@@ -229,8 +229,9 @@ fn generations(root: &Path) -> Generations {
         config: below("config"),
         system_config: below("system"),
     };
-    let Loaded { mut config, read } = agentd_config::load(&sources(root));
-    config.launch.manager = Manager::Detached;
+    std::fs::create_dir_all(&directories.config).unwrap();
+    std::fs::write(sources(root).user, "[launch]\nmanager = \"detached\"\n").unwrap();
+    let Loaded { config, read } = agentd_config::load(&sources(root));
     let trust = Trust::begin(&directories.state);
     let none = || below("no-program");
     let programs = Programs { daemon: none(), keeper: none(), ctl: none() };
