@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use agentd_api::problem::Problem;
+use agentd_api::reason;
 use agentd_api::session::SessionView;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
@@ -201,8 +202,14 @@ impl Client {
         Sse(self.stream(&format!("/v1/sessions/{id}/events?{query}"), &headers).await)
     }
 
+    /// Returns the view of a session. Fails if a condition has a reason that the reference does not list.
     pub(crate) async fn view(&self, id: &str) -> SessionView {
-        self.get(&format!("/v1/sessions/{id}")).await.expect(200)
+        let view: SessionView = self.get(&format!("/v1/sessions/{id}")).await.expect(200);
+        for condition in &view.status.conditions {
+            let is_listed = reason::ALL.iter().any(|known| known.name == condition.reason);
+            assert!(is_listed, "agentd_api::reason lacks the reason of {condition:?}");
+        }
+        view
     }
 
     /// Waits until the session's view satisfies `condition`: checks the view, waits for an event, then checks again.

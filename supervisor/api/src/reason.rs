@@ -1,7 +1,6 @@
-//! Reasons that programs act on: values of [`crate::session::Condition::reason`] and of the record
-//! `launch.failed`.
+//! All reasons of conditions: values of [`crate::session::Condition::reason`] and of the record `launch.failed`.
 //!
-//! A condition may have other reasons too. A reader shows the message of a reason that it does not know.
+//! Later releases may add reasons. A reader shows the message of a reason that it does not know.
 
 use crate::doc::Named;
 
@@ -31,6 +30,218 @@ reasons! {
     CONFIGURATION_INVALID = "ConfigurationInvalid",
     /// The agent opens no conversation until a person signs in.
     AUTHENTICATION_REQUIRED = "AuthenticationRequired",
+    /// The session has no prerequisites.
+    NONE_REQUIRED = "NoneRequired",
+    /// All prerequisites are met.
+    PASSED = "Passed",
+    /// No prerequisite prevents the launch, but the message names warnings.
+    PREREQUISITE_WARNS = "PrerequisiteWarns",
+    /// The remaining prerequisites are checked after the environment is built.
+    AFTER_ENVIRONMENT = "AfterEnvironment",
+    /// The launch continues despite missing prerequisites, because a caller forced it.
+    FORCED = "Forced",
+    /// The working directory exists.
+    FRESH = "Fresh",
+    /// The working directory can be entered.
+    READY = "Ready",
+    /// The working directory's path is not absolute. Create the session with an absolute path.
+    DIRECTORY_NOT_ABSOLUTE = "DirectoryNotAbsolute",
+    /// The working directory does not exist. Restore it, or remove the session.
+    DIRECTORY_GONE = "DirectoryGone",
+    /// The working directory cannot be entered. Correct its permissions.
+    DIRECTORY_CLOSED = "DirectoryClosed",
+    /// The file system of the working directory does not respond. Check the mount.
+    DIRECTORY_SILENT = "DirectorySilent",
+    /// The machine lacks memory, processes or descriptors. The message names the failed call.
+    OUT_OF_RESOURCES = "OutOfResources",
+    /// Nothing in the environment looks wrong.
+    NOTHING_WRONG = "NothingWrong",
+    /// The environment has warnings of different kinds, which the message lists.
+    SEVERAL_WARNINGS = "SeveralWarnings",
+    /// `PATH` has a directory that does not exist.
+    PATH_ENTRY_MISSING = "PathEntryMissing",
+    /// `PATH` has a directory whose file system does not respond.
+    PATH_ENTRY_SILENT = "PathEntrySilent",
+    /// `VIRTUAL_ENV` names a Python environment that does not exist.
+    VIRTUAL_ENV_GONE = "VirtualEnvGone",
+    /// `VIRTUAL_ENV` names a directory whose file system does not respond.
+    VIRTUAL_ENV_SILENT = "VirtualEnvSilent",
+    /// An environment script cannot be read.
+    SCRIPT_UNREADABLE = "ScriptUnreadable",
+    /// An environment script has changed since its approval or since the launch.
+    SCRIPT_CHANGED = "ScriptChanged",
+    /// An environment script has a syntax error.
+    SCRIPT_SYNTAX = "ScriptSyntax",
+    /// An environment script printed errors although it ended with success.
+    SCRIPT_ERRORS = "ScriptErrors",
+    /// A project file such as `.nvmrc` requests a version that no step of the pipeline honours.
+    PROJECT_FILE_NOT_HONOURED = "ProjectFileNotHonoured",
+    /// Environment Modules list loaded modules whose variables or `PATH` entries are missing.
+    MODULES_HALF_LOADED = "ModulesHalfLoaded",
+    /// A provider dropped a variable of a licence server. The message names the remedy.
+    LICENCE_VARIABLE_DROPPED = "LicenceVariableDropped",
+    /// agentd's `HOME` differs from the home directory of the user database, which sessions use.
+    HOME_DIFFERS = "HomeDiffers",
+    /// The agent does not get all limits that the login shell sets.
+    LIMITS_WITHHELD = "LimitsWithheld",
+    /// The environment begins with the login shell's environment.
+    LOGIN_SHELL = "LoginShell",
+    /// The environment begins with a terminal's environment.
+    TERMINAL = "Terminal",
+    /// The environment begins with a stored snapshot.
+    STORED = "Stored",
+    /// The login shell's `PATH` has lost entries that the last accepted one had.
+    PATH_LOST = "PathLost",
+    /// Only a weaker attempt could capture the login shell's environment. The message has the cause.
+    DEGRADED = "Degraded",
+    /// A new capture of the login shell's environment failed, so an earlier one is used.
+    STALE = "Stale",
+    /// A tool such as direnv refused its file in the session's directory. Allow the file.
+    DIRECTORY_REFUSED = "DirectoryRefused",
+    /// The login shell could not enter the session's directory, so the home directory's environment is used.
+    DIRECTORY_NOT_ENTERED = "DirectoryNotEntered",
+    /// The snapshot lacks secrets that no file stores. The message names them.
+    SECRETS_MISSING = "SecretsMissing",
+    /// The environment was built by its providers.
+    BUILT = "Built",
+    /// The stored environment could not be restored, so a new one was built.
+    BUILT_ANEW = "BuiltAnew",
+    /// The stored environment of the launch before was restored.
+    GIVEN_AGAIN = "GivenAgain",
+    /// The environment was built without a provider that failed and can be skipped.
+    PROVIDER_SKIPPED = "ProviderSkipped",
+    /// agentd is ending. The launch continues when agentd runs again.
+    ENDING = "Ending",
+    /// agentd has a defect. Report it with the log.
+    INTERNAL = "Internal",
+    /// The host of plugins cannot be used.
+    PLUGINS_UNUSABLE = "PluginsUnusable",
+    /// A plugin could not be loaded. `agentctl plugin show` has the cause.
+    PLUGIN_NOT_LOADED = "PluginNotLoaded",
+    /// A plugin is suspended after repeated failures. `agentctl reload` enables it.
+    PLUGIN_SUSPENDED = "PluginSuspended",
+    /// A provider failed. The message has its error.
+    PROVIDER_FAILED = "ProviderFailed",
+    /// A provider is no longer configured, so its values cannot be renewed.
+    PROVIDER_GONE = "ProviderGone",
+    /// A provider made a call that its grant does not allow.
+    PROVIDER_NOT_GRANTED = "ProviderNotGranted",
+    /// A provider returned a change that no environment can hold.
+    PROVIDER_ANSWER_INVALID = "ProviderAnswerInvalid",
+    /// An environment script is not approved. Read it, then run `agentctl env allow`.
+    SCRIPT_NOT_APPROVED = "ScriptNotApproved",
+    /// An environment script failed.
+    SCRIPT_FAILED = "ScriptFailed",
+    /// An environment script ran longer than `environment.deadline`.
+    SCRIPT_TIMED_OUT = "ScriptTimedOut",
+    /// An environment script has a syntax error, so it was not run.
+    SCRIPT_SYNTAX_ERROR = "ScriptSyntaxError",
+    /// agentd cannot run scripts of this interpreter.
+    SCRIPT_INTERPRETER_UNKNOWN = "ScriptInterpreterUnknown",
+    /// The login shell failed, and no earlier snapshot can be used.
+    LOGIN_SHELL_FAILED = "LoginShellFailed",
+    /// The login shell ran longer than `environment.deadline`.
+    LOGIN_SHELL_TIMED_OUT = "LoginShellTimedOut",
+    /// The terminal's environment is no longer available. Create the session again from a terminal.
+    TERMINAL_GONE = "TerminalGone",
+    /// The session's snapshot cannot be read or written.
+    SNAPSHOT_NOT_KEPT = "SnapshotNotKept",
+    /// The key of a stored environment is missing. Restore the key.
+    KEY_UNAVAILABLE = "KeyUnavailable",
+    /// A key is to be replaced, but stored environments are not encrypted.
+    NOT_ENCRYPTED = "NotEncrypted",
+    /// The environment cannot be stored.
+    NOT_KEPT = "NotKept",
+    /// The stored environment cannot be read. Move its file away for a fresh environment.
+    ENVIRONMENT_UNREADABLE = "EnvironmentUnreadable",
+    /// All named secrets could be fetched.
+    TAKEN = "Taken",
+    /// A secret could not be fetched. `agentctl secret check` has the cause.
+    SECRET_UNAVAILABLE = "SecretUnavailable",
+    /// A new environment would equal the stored one.
+    SAME = "Same",
+    /// A new environment would differ. The message names the variables.
+    DRIFTED = "Drifted",
+    /// No new environment could be built for the comparison.
+    NOT_BUILT = "NotBuilt",
+    /// The environment has values that expire, and all are valid.
+    CURRENT = "Current",
+    /// The expiring values were renewed, and the agent has the new ones.
+    REFRESHED = "Refreshed",
+    /// The expiring values could not be renewed. agentd tries again.
+    REFRESH_FAILED = "RefreshFailed",
+    /// Values have expired, and agentd is requesting new ones.
+    EXPIRED = "Expired",
+    /// The renewed values had already expired. agentd requests them again.
+    EXPIRED_ON_ARRIVAL = "ExpiredOnArrival",
+    /// Variables of the running agent expire, and a process cannot get new ones. Resume the session in time.
+    VARIABLES_EXPIRING = "VariablesExpiring",
+    /// Variables of the running agent have expired. Stop the session and resume it.
+    VARIABLES_EXPIRED = "VariablesExpired",
+    /// The agent's process runs.
+    STARTED = "Started",
+    /// The agent's program could not be executed.
+    NOT_EXECUTED = "NotExecuted",
+    /// The configuration does not have the session's agent, or its command is empty.
+    NO_SUCH_AGENT = "NoSuchAgent",
+    /// The agent's program is not in the session's `PATH`.
+    PROGRAM_NOT_FOUND = "ProgramNotFound",
+    /// A directory of `PATH` does not respond, and the agent's program is in no other one.
+    PROGRAM_SILENT = "ProgramSilent",
+    /// The session's files could not be written.
+    FILES_NOT_WRITTEN = "FilesNotWritten",
+    /// The control socket of the guarded session could not be created.
+    GUEST_SOCKET_NOT_MADE = "GuestSocketNotMade",
+    /// The session's keeper failed while it started the agent.
+    KEEPER_FAILED = "KeeperFailed",
+    /// The agent crashed, and agentd starts it again after a pause.
+    RESTARTING = "Restarting",
+    /// The agent crashed too often. `agentctl resume` starts it again.
+    PARKED = "Parked",
+    /// A client stopped the session.
+    STOPPED = "Stopped",
+    /// The agent's process has ended.
+    AGENT_EXITED = "AgentExited",
+    /// The agent exceeded its memory limit and was ended.
+    OUT_OF_MEMORY = "OutOfMemory",
+    /// The agent exceeded its limit of processes and threads.
+    TOO_MANY_TASKS = "TooManyTasks",
+    /// The agent created a new conversation.
+    NEW_CONVERSATION = "NewConversation",
+    /// The agent loaded the earlier conversation with its history.
+    LOADED = "Loaded",
+    /// The agent resumed the earlier conversation.
+    RESUMED = "Resumed",
+    /// The agent can restore no conversation, so it created a new one without the history.
+    HISTORY_LOST = "HistoryLost",
+    /// agentd waits for the next minute, so that the agent keeps its conversations apart.
+    WAITING_FOR_THE_MINUTE = "WaitingForTheMinute",
+    /// The agent answered `initialize` with an error.
+    INITIALIZE_FAILED = "InitializeFailed",
+    /// The agent did not answer `initialize` within `limits.initialize`.
+    INITIALIZE_TIMED_OUT = "InitializeTimedOut",
+    /// The agent did not open the conversation within `limits.open_conversation`.
+    CONVERSATION_TIMED_OUT = "ConversationTimedOut",
+    /// The agent refused to create a conversation.
+    CONVERSATION_REFUSED = "ConversationRefused",
+    /// The agent could not restore the conversation. `agentctl resume --new-conversation` creates another.
+    CONVERSATION_LOST = "ConversationLost",
+    /// The agent lost its open conversation during the launch.
+    CONVERSATION_GONE = "ConversationGone",
+    /// The agent did not end a cancelled turn within `limits.cancel`.
+    CANCEL_IGNORED = "CancelIgnored",
+    /// The session's keeper does not respond. Stopping the session ends it with its agent.
+    SILENT = "Silent",
+    /// The journal can be written again.
+    WRITABLE = "Writable",
+    /// The disk of the state directory is full. Free space; no record is lost.
+    DISK_FULL = "DiskFull",
+    /// The quota of the state directory's user is exceeded.
+    QUOTA_EXCEEDED = "QuotaExceeded",
+    /// The file system of the state directory is read-only.
+    READ_ONLY = "ReadOnly",
+    /// The journal cannot be written for another reason, which the message has.
+    WRITE_FAILED = "WriteFailed",
 }
 
 /// The JSON-RPC error code with which an agent requests a login (Agent Client Protocol, "Authentication").

@@ -2,6 +2,7 @@
 //! Pure.
 
 use agentd_api::event::StaleVariable;
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use jiff::Timestamp;
 
@@ -11,8 +12,8 @@ use crate::state::State;
 use crate::verdict::ConditionUpdate;
 
 const KIND: ConditionType = ConditionType::EnvironmentCurrent;
-const FAILED: &str = "RefreshFailed";
-const EXPIRING: &str = "VariablesExpiring";
+const FAILED: &str = reason::REFRESH_FAILED;
+const EXPIRING: &str = reason::VARIABLES_EXPIRING;
 
 /// Returns the condition after a refresh. `stale` lists the variables that kept their old values, `over` the values
 /// that had already expired on arrival.
@@ -22,11 +23,11 @@ pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -
             "refreshed values had already expired on arrival: {}. agentd requests them again, with pauses that double",
             over.join(", ")
         );
-        return (ConditionStatus::False, "ExpiredOnArrival", message);
+        return (ConditionStatus::False, reason::EXPIRED_ON_ARRIVAL, message);
     }
     if stale.is_empty() {
         let message = "the expiring values were refreshed, and the agent has the new values";
-        return (ConditionStatus::True, "Refreshed", message.to_owned());
+        return (ConditionStatus::True, reason::REFRESHED, message.to_owned());
     }
     let describe = |variable: &StaleVariable, word| {
         format!("{} of {} {word} {}", variable.name, variable.provider, variable.since)
@@ -44,7 +45,7 @@ pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -
          Stop the session and resume it with the current values",
         stale.iter().map(|variable| describe(variable, "since")).collect::<Vec<_>>().join(", ")
     );
-    (ConditionStatus::False, "VariablesExpired", message)
+    (ConditionStatus::False, reason::VARIABLES_EXPIRED, message)
 }
 
 /// Returns the condition after a failed refresh. The agent's values stay valid until they expire.
@@ -79,7 +80,7 @@ pub fn ended(state: &State, at: Timestamp, facts: &Facts<'_>) -> Batch {
         Some(EXPIRING) => after_renewal(&state.stale, &[], at.max(facts.now)),
         _ => {
             let message = format!("values expired at {at}, and agentd is requesting new ones");
-            (ConditionStatus::False, "Expired", message)
+            (ConditionStatus::False, reason::EXPIRED, message)
         }
     };
     Batch::of(next::condition(state, facts, KIND, ConditionStatus::False, reason, message))

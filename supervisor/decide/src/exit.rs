@@ -1,6 +1,7 @@
 //! Describes the end of an agent: as a message for people, and as a condition reason for programs. Pure.
 
 use agentd_api::event::{AgentExited, Exceeded};
+use agentd_api::reason;
 
 /// Returns a message that describes the end of an agent. If a limit was exceeded, the message also states the
 /// remedy.
@@ -31,8 +32,8 @@ pub fn describe_exit(exited: &AgentExited) -> String {
 /// Returns the reason of the conditions that become false with the agent's end.
 pub fn exit_reason(exceeded: Option<Exceeded>) -> &'static str {
     match exceeded {
-        Some(Exceeded::Memory) => "OutOfMemory",
-        Some(Exceeded::Tasks) => "TooManyTasks",
-        Some(Exceeded::Unknown) | None => "AgentExited",
+        Some(Exceeded::Memory) => reason::OUT_OF_MEMORY,
+        Some(Exceeded::Tasks) => reason::TOO_MANY_TASKS,
+        Some(Exceeded::Unknown) | None => reason::AGENT_EXITED,
     }
 }

@@ -10,6 +10,7 @@ use agentd_api::event::{
     PermissionRequested, Synthetic, SyntheticCause, TurnEnded, TurnStarted,
 };
 use agentd_api::hint;
+use agentd_api::reason;
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
     SessionSpec,
@@ -139,7 +140,7 @@ fn end_of_cut(cut: &CutTurn) -> Body {
 }
 
 /// Reason of a condition that is false because the agent crashed too often.
-const PARKED: &str = "Parked";
+const PARKED: &str = reason::PARKED;
 
 /// Closes the items that an ended agent left open: its turn, its permission requests, and the conditions that are
 /// still true.
@@ -178,13 +179,13 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
     let got_that_far = state.holds(ConditionType::EnvironmentReady) && !is_missing;
     if got_that_far && state.condition(ConditionType::AgentStarted).is_none() && matches!(ended, Ended::Failed(_)) {
         let kind = ConditionType::AgentStarted;
-        batch = batch.record(condition(state, facts, kind, ConditionStatus::False, "NotExecuted", message)).record(
-            Body::LaunchFailed(LaunchFailed {
+        batch = batch
+            .record(condition(state, facts, kind, ConditionStatus::False, reason::NOT_EXECUTED, message))
+            .record(Body::LaunchFailed(LaunchFailed {
                 launch: state.launches,
-                reason: "NotExecuted".to_owned(),
+                reason: reason::NOT_EXECUTED.to_owned(),
                 message: message.to_owned(),
-            }),
-        );
+            }));
     } else if [RESTARTING, PARKED].contains(&reason)
         && batch.entries.is_empty()
         && !state.agent_started_reason_is(reason)
@@ -204,7 +205,7 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             facts,
             ConditionType::AgentStarted,
             ConditionStatus::True,
-            "Started",
+            reason::STARTED,
             message,
         )));
     }
@@ -283,7 +284,7 @@ fn by_policy(draft: &agentd_permission::PermissionDraft, kinds: &[&str]) -> Perm
 
 /// Records once that the conversation waits for the next UTC minute, and why.
 fn wait_for_the_minute(state: &State, facts: &Facts<'_>) -> Option<Batch> {
-    let (kind, reason) = (ConditionType::ConversationReady, "WaitingForTheMinute");
+    let (kind, reason) = (ConditionType::ConversationReady, reason::WAITING_FOR_THE_MINUTE);
     let said = state.condition(kind).is_some_and(|condition| condition.reason == reason);
     (!said).then(|| Batch::of(condition(state, facts, kind, ConditionStatus::Unknown, reason, SAME_MINUTE_MESSAGE)))
 }
@@ -309,14 +310,14 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
 fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, facts: &Facts<'_>) -> Batch {
     let (reason, message) = match by {
         OpenedBy::NewAfterLoss => (
-            "HistoryLost",
+            reason::HISTORY_LOST,
             "the agent can neither load nor resume a conversation: it created a new conversation without the earlier \
              history",
         ),
-        OpenedBy::New if state.conversation.is_some() => ("NewConversation", "a new conversation, as requested"),
-        OpenedBy::New => ("NewConversation", "a new conversation"),
-        OpenedBy::Load => ("Loaded", "the agent loaded the conversation"),
-        OpenedBy::Resume | OpenedBy::Unknown => ("Resumed", "the agent resumed the conversation"),
+        OpenedBy::New if state.conversation.is_some() => (reason::NEW_CONVERSATION, "a new conversation, as requested"),
+        OpenedBy::New => (reason::NEW_CONVERSATION, "a new conversation"),
+        OpenedBy::Load => (reason::LOADED, "the agent loaded the conversation"),
+        OpenedBy::Resume | OpenedBy::Unknown => (reason::RESUMED, "the agent resumed the conversation"),
     };
     Batch::of(Body::ConversationOpened(ConversationOpened {
         launch: running.launch,
@@ -333,14 +334,14 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
 fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
     let (reason, message) = match refused {
         OpenRefused::Initialize(error) => {
-            ("InitializeFailed", format!("initialize failed: {error}; {}", hint::SHOW_STDERR))
+            (reason::INITIALIZE_FAILED, format!("initialize failed: {error}; {}", hint::SHOW_STDERR))
         }
         OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => (
             agentd_api::reason::AUTHENTICATION_REQUIRED,
             format!("the agent requires a sign-in first: {error}; {}", sign_in(state)),
         ),
         OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
-            "ConversationLost",
+            reason::CONVERSATION_LOST,
             format!(
                 "the agent could not restore the conversation {:?}: {error}; {}{}",
                 state.conversation.as_deref().unwrap_or_default(),
@@ -349,7 +350,7 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
             ),
         ),
         OpenRefused::Open { error, .. } => (
-            "ConversationRefused",
+            reason::CONVERSATION_REFUSED,
             format!("the agent refused to create a conversation: {error}; {}", hint::SHOW_STDERR),
         ),
     };
@@ -414,7 +415,7 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
 /// Adapters behave so when the program behind them has died (claude-agent-acp).
 fn unusable(launch: u64, error: &acp::RpcError) -> Body {
     let message = format!("the agent has lost its open conversation and answered the prompt with: {error}");
-    Body::AgentUnusable(AgentUnusable { launch, reason: "ConversationGone".to_owned(), message })
+    Body::AgentUnusable(AgentUnusable { launch, reason: reason::CONVERSATION_GONE.to_owned(), message })
 }
 
 /// Builds the end of a turn from the agent's answer to the prompt.

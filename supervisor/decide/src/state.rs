@@ -14,6 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
 use agentd_api::isolation::Isolated;
 use agentd_api::prerequisite::{CheckReport, Requester};
+use agentd_api::reason;
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{PermissionId, TurnId};
 use jiff::Timestamp;
@@ -25,9 +26,9 @@ use crate::note::PendingNote;
 use crate::verdict::WAITING;
 
 /// Reason of a condition that is false until the agent is started again.
-pub const RESTARTING: &str = "Restarting";
+pub const RESTARTING: &str = reason::RESTARTING;
 /// Reason and message of a condition that is false because a client stopped the session.
-pub const STOPPED: &str = "Stopped";
+pub const STOPPED: &str = reason::STOPPED;
 pub const WAS_STOPPED: &str = "the session was stopped";
 
 /// State of a session after the record `seq`.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use agentd_api::Body;
 use agentd_api::prerequisite::{CheckReport, OnFailure, Outcome, PrerequisitesChanged, Requester};
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 
 use crate::batch::Batch;
@@ -23,20 +24,20 @@ pub fn verdict(reports: &[CheckReport], forced: Option<&Requester>) -> Condition
         return match forced {
             Some(by) => (
                 ConditionStatus::False,
-                "Forced",
+                reason::FORCED,
                 format!("launched despite unmet prerequisites, as {by} asked: {obstacles}"),
             ),
             None => (ConditionStatus::False, FAILED, obstacles),
         };
     }
     if !warnings.is_empty() {
-        return (ConditionStatus::True, "PrerequisiteWarns", warnings);
+        return (ConditionStatus::True, reason::PREREQUISITE_WARNS, warnings);
     }
     if reports.is_empty() {
-        return (ConditionStatus::True, "NoneRequired", "the session has no prerequisites".to_owned());
+        return (ConditionStatus::True, reason::NONE_REQUIRED, "the session has no prerequisites".to_owned());
     }
     let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
-    (ConditionStatus::True, "Passed", format!("all prerequisites passed: {}", names.join(", ")))
+    (ConditionStatus::True, reason::PASSED, format!("all prerequisites passed: {}", names.join(", ")))
 }
 
 /// Joins the lines of the reports that `chosen` accepts.

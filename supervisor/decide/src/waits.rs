@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use agentd_api::event::{AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, StopRequested, TurnSilent};
 use agentd_api::hint;
+use agentd_api::reason;
 use agentd_api::session::{ConditionType, Phase, RestartPolicy};
 use agentd_api::{Body, PermissionId, TurnId};
 use jiff::Timestamp;
@@ -181,16 +182,16 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
     match wait {
         Wait::Initialize { .. } => {
             let message = format!("the agent did not answer initialize within {seconds} s; {}", hint::SHOW_STDERR);
-            fail(state, "InitializeTimedOut", &message, facts)
+            fail(state, reason::INITIALIZE_TIMED_OUT, &message, facts)
         }
         Wait::Open { .. } => {
             let message = format!("the agent did not open the conversation within {seconds} s; {}", hint::SHOW_STDERR);
-            fail(state, "ConversationTimedOut", &message, facts)
+            fail(state, reason::CONVERSATION_TIMED_OUT, &message, facts)
         }
         Wait::Cancel { .. } => {
             let message =
                 format!("the agent did not end a cancelled turn within {seconds} s, and agentd ended the agent");
-            fail(state, "CancelIgnored", &message, facts)
+            fail(state, reason::CANCEL_IGNORED, &message, facts)
         }
         Wait::Turn { turn } => {
             let bounds = LaunchBounds { queued_turns: 0, restarts: false };

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use agentd_api::reason;
 use agentd_api::{Code, Problem};
 
 use crate::capability::{Machine, PathState};
@@ -35,12 +36,12 @@ impl WorkspaceError {
     /// Returns the reason for the condition, as one CamelCase word.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::Relative { .. } => "DirectoryNotAbsolute",
-            Self::Gone { .. } => "DirectoryGone",
+            Self::Relative { .. } => reason::DIRECTORY_NOT_ABSOLUTE,
+            Self::Gone { .. } => reason::DIRECTORY_GONE,
             Self::NotADirectory { .. } => "NotADirectory",
-            Self::Closed { .. } => "DirectoryClosed",
-            Self::Silent { .. } => "DirectorySilent",
-            Self::Unknown { .. } => "OutOfResources",
+            Self::Closed { .. } => reason::DIRECTORY_CLOSED,
+            Self::Silent { .. } => reason::DIRECTORY_SILENT,
+            Self::Unknown { .. } => reason::OUT_OF_RESOURCES,
         }
     }
 

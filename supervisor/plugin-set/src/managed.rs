@@ -8,6 +8,7 @@ use agentd_api::hint;
 use agentd_api::plugin::{
     OnFailure, PluginDescription, PluginFailure, PluginNarrowed, PluginProblem, PluginState, PluginView, PluginWant,
 };
+use agentd_api::reason;
 use agentd_plugin_host::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPattern, Want};
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -93,8 +94,8 @@ impl Unusable {
     /// Returns the reason for the condition, as one CamelCase word.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::NotLoaded { .. } => "PluginNotLoaded",
-            Self::Suspended(_) => "PluginSuspended",
+            Self::NotLoaded { .. } => reason::PLUGIN_NOT_LOADED,
+            Self::Suspended(_) => reason::PLUGIN_SUSPENDED,
         }
     }
 }

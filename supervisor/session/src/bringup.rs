@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::{Body, ByteString};
 use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
@@ -74,10 +75,11 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     needs.before().await?;
     let looked = workspace::check(&plan.daemon.machine, &plan.spec.directory).await;
     looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
-    let _ = report.send(holds(ConditionType::NotStale, "Fresh", "the working directory exists")).await;
-    let _ = report.send(holds(ConditionType::WorkspaceReady, "Ready", "the working directory can be entered")).await;
+    let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, "the working directory exists")).await;
+    let _ =
+        report.send(holds(ConditionType::WorkspaceReady, reason::READY, "the working directory can be entered")).await;
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
-    let ending = |_| failed(ConditionType::EnvironmentReady, "Ending", "agentd is ending".to_owned());
+    let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
     let built = Box::pin(environment::provide_environment(plan, report)).await?;
     drop(permit);
@@ -89,8 +91,9 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
 async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {
     let environment = &built.environment;
     let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
-    let command = plan.command.as_ref().map_err(|problem| failed("NoSuchAgent", problem.detail.clone()))?;
-    let (program, args) = command.split_first().ok_or_else(|| failed("NoSuchAgent", "its command is empty".into()))?;
+    let command = plan.command.as_ref().map_err(|problem| failed(reason::NO_SUCH_AGENT, problem.detail.clone()))?;
+    let (program, args) =
+        command.split_first().ok_or_else(|| failed(reason::NO_SUCH_AGENT, "its command is empty".into()))?;
     let path = environment.get("PATH").unwrap_or_default();
     let program = match candidates(program, path, &plan.spec.directory) {
         ProgramLocation::Path(path) => path,
@@ -162,7 +165,7 @@ async fn find(machine: &Machine, candidates: Vec<PathBuf>) -> Result<PathBuf, (&
     let silent =
         seen.iter().filter_map(|place| if let PathState::Silent(text) = place { Some(text.as_str()) } else { None });
     let silent = silent.fold(String::new(), |list, text| format!("{list}; {text}"));
-    let reason = if silent.is_empty() { "ProgramNotFound" } else { "ProgramSilent" };
+    let reason = if silent.is_empty() { reason::PROGRAM_NOT_FOUND } else { reason::PROGRAM_SILENT };
     let found = candidates.into_iter().zip(&seen).find(|(_, place)| is_it(place));
     found.map(|(path, _)| path).ok_or((reason, silent))
 }

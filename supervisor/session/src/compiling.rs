@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -21,7 +22,7 @@ const QUIET: Duration = Duration::from_millis(300);
 /// Waits until each plugin of the session is loaded or has failed to load.
 pub(super) async fn wait(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<(), Failure> {
     let kind = ConditionType::EnvironmentReady;
-    let failed = |error| Failure { kind, reason: "PluginsUnusable", message: chain(&error) };
+    let failed = |error| Failure { kind, reason: reason::PLUGINS_UNUSABLE, message: chain(&error) };
     let plugins = plan.plugins().await.map_err(failed)?;
     for plugin in &plugins {
         plugin.try_again().await;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::environment::{EnvironmentView, Refresh};
 use agentd_api::event::EnvironmentBuilt;
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::snapshot::SnapshotState;
 use agentd_api::{Body, Code, Problem, SessionId};
@@ -63,11 +64,11 @@ pub(super) async fn provide_environment(
     let reason = match refused {
         Some(why) => {
             message = format!("{message}; built anew, not restored: {why}");
-            "BuiltAnew"
+            reason::BUILT_ANEW
         }
-        None if !built.skipped.is_empty() => "ProviderSkipped",
-        None if again.is_some() => "GivenAgain",
-        None => "Built",
+        None if !built.skipped.is_empty() => reason::PROVIDER_SKIPPED,
+        None if again.is_some() => reason::GIVEN_AGAIN,
+        None => reason::BUILT,
     };
     if !built.skipped.is_empty() {
         message = format!("{message}; without failed providers: {}", built.skipped.join("; "));
@@ -77,7 +78,7 @@ pub(super) async fn provide_environment(
     if let Some((count, _)) = built.environment.expiry() {
         let message = format!("{count} of its variables expire, and are renewed before they do");
         let kind = ConditionType::EnvironmentCurrent;
-        let _ = report.send(condition(kind, ConditionStatus::True, "Current", message)).await;
+        let _ = report.send(condition(kind, ConditionStatus::True, reason::CURRENT, message)).await;
     }
     if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
         compare(plan, &kept, report).await;
@@ -94,10 +95,10 @@ fn secrets_condition(built: &BuiltEnvironment) -> Option<Progress> {
     });
     let lacking: Vec<String> = built.missing.iter().map(ToString::to_string).chain(lost).collect();
     if !lacking.is_empty() {
-        return Some(condition(kind, ConditionStatus::False, "SecretUnavailable", lacking.join("; ")));
+        return Some(condition(kind, ConditionStatus::False, reason::SECRET_UNAVAILABLE, lacking.join("; ")));
     }
     let message = built.secrets.join(", ");
-    (!built.secrets.is_empty()).then(|| condition(kind, ConditionStatus::True, "Taken", message))
+    (!built.secrets.is_empty()).then(|| condition(kind, ConditionStatus::True, reason::TAKEN, message))
 }
 
 fn condition(kind: ConditionType, status: ConditionStatus, reason: &'static str, message: String) -> Progress {
@@ -116,7 +117,7 @@ impl From<EnvironmentError> for Failure {
 }
 
 async fn pipeline(plan: &LaunchPlan) -> Result<&Pipeline, Failure> {
-    plan.pipeline().await.map_err(|error| failed("PluginsUnusable", chain(&error)))
+    plan.pipeline().await.map_err(|error| failed(reason::PLUGINS_UNUSABLE, chain(&error)))
 }
 
 /// Restores the environment of the last launch, with the secrets that are available.
@@ -142,15 +143,15 @@ async fn compare(plan: &LaunchPlan, kept: &StoredEnvironments, report: &mpsc::Se
             let changes = drift(&old, &with_secrets(new, fresh.environment.secret_pairs())).names();
             if changes.is_empty() {
                 let message = "a new environment would be the same".to_owned();
-                (ConditionStatus::False, "Same", message)
+                (ConditionStatus::False, reason::SAME, message)
             } else {
                 let message = format!("a new environment would differ: {}", describe(&changes));
-                (ConditionStatus::True, "Drifted", message)
+                (ConditionStatus::True, reason::DRIFTED, message)
             }
         }
         Err(failure) => {
             let message = format!("cannot build a new environment for the comparison: {}", failure.message);
-            (ConditionStatus::Unknown, "NotBuilt", message)
+            (ConditionStatus::Unknown, reason::NOT_BUILT, message)
         }
     };
     let _ = report.send(condition(ConditionType::EnvironmentDrifted, status, reason, message)).await;
@@ -219,7 +220,7 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
     let remembered = plan.environments.secrets(&plan.id);
     let write = move |environments: &Environments, id: &SessionId| environments.write(id, &given, captured, launch);
     let before = on_disk(&plan.environments, &plan.id, write).await?;
-    agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed("NotKept", error.to_string()))?;
+    agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed(reason::NOT_KEPT, error.to_string()))?;
     let view = environment.full_view(captured, launch);
     let compared = |before: StoredEnvironments| {
         let old = with_secrets(before.last, known(&remembered));

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, Moment, PrerequisiteView, PrerequisitesChecked, PrerequisitesForced};
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::{Body, Code, Problem};
 use jiff::Timestamp;
@@ -59,7 +60,7 @@ impl<'a> LaunchPrerequisites<'a> {
             self.say(verdict(&self.reports, self.plan.forced_by.as_ref())).await;
         } else {
             let message = format!("{left} of its prerequisites are checked after its environment is built");
-            self.say((ConditionStatus::Unknown, "AfterEnvironment", message)).await;
+            self.say((ConditionStatus::Unknown, reason::AFTER_ENVIRONMENT, message)).await;
         }
         Ok(())
     }
@@ -214,7 +215,7 @@ fn left(until: Timestamp, now: Timestamp) -> Option<Duration> {
 
 async fn prerequisites(plan: &LaunchPlan) -> Result<&Arc<Prerequisites>, Failure> {
     let kind = ConditionType::PrerequisitesMet;
-    let failed = |error| Failure { kind, reason: "PluginsUnusable", message: chain(&error) };
+    let failed = |error| Failure { kind, reason: reason::PLUGINS_UNUSABLE, message: chain(&error) };
     plan.prerequisites().await.map_err(failed)
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::validation::{ValidationView, Warning};
 use agentd_keeper::protocol::Attributes;
@@ -111,11 +112,11 @@ impl ScriptInspection {
 fn condition(warnings: &[Warning]) -> (ConditionStatus, String, String) {
     let message = warnings.iter().map(|one| one.message.as_str()).collect::<Vec<_>>().join("; ");
     match warnings {
-        [] => (ConditionStatus::True, "NothingWrong".to_owned(), "nothing looks wrong".to_owned()),
+        [] => (ConditionStatus::True, reason::NOTHING_WRONG.to_owned(), "nothing looks wrong".to_owned()),
         [first, rest @ ..] if rest.iter().all(|one| one.reason == first.reason) => {
             (ConditionStatus::False, first.reason.clone(), message)
         }
-        _ => (ConditionStatus::False, "SeveralWarnings".to_owned(), message),
+        _ => (ConditionStatus::False, reason::SEVERAL_WARNINGS.to_owned(), message),
     }
 }
 
@@ -130,7 +131,7 @@ fn withheld(attributes: Option<&Attributes>, spec: &SessionSpec) -> Option<Warni
         "the agent does not get {}, which the login shell sets; see LimitNOFILE= and the like in systemd.exec(5)",
         withheld.join(", ")
     );
-    Some(Warning { reason: "LimitsWithheld".to_owned(), path: spec.directory.clone(), message })
+    Some(Warning { reason: reason::LIMITS_WITHHELD.to_owned(), path: spec.directory.clone(), message })
 }
 
 /// Returns the warnings that the next launch would give, without a launch. They are based on the present scripts

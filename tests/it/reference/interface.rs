@@ -81,8 +81,8 @@ Each has these fields:
 {}
 ## Reasons
 
-Programs can rely on these reasons. They are values of `reason` in a condition and in the event `launch.failed`.
-A condition can have other reasons too; a client then shows the message.
+These are the values of `reason` in a condition and in the event `launch.failed`, in the order of the types. Later
+releases can add reasons; a client then shows the message.
 
 {}",
         table("type", ConditionType::NAMES),

@@ -65,7 +65,7 @@ fn the_page_of_events_has_each_kind() {
 }
 
 #[test]
-fn the_page_of_conditions_has_each_type_and_the_listed_reasons() {
+fn the_page_of_conditions_has_each_type_and_reason() {
     compare("conditions.md", &interface::conditions());
 }
 

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use agentd_api::ByteString;
 use agentd_api::environment::EnvironmentView;
+use agentd_api::reason;
 use jiff::Timestamp;
 
 use super::renewal::{Renewal, providers, renewal};
@@ -69,7 +70,7 @@ impl Pipeline {
         for provider in providers(stored) {
             let Some(place) = self.steps.iter().position(|step| step.name == provider) else {
                 let message = format!("the environment provider {provider:?} is no longer in the configuration");
-                return Err(BuildFailure { reason: "ProviderGone", message });
+                return Err(BuildFailure { reason: reason::PROVIDER_GONE, message });
             };
             asked = asked.max(place + 1);
         }

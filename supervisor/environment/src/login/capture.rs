@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_api::ByteString;
+use agentd_api::reason;
 use agentd_keeper::protocol::{Attributes, RunOutcome, RunRequest, RunResult, Variable};
 
 use super::printed;
@@ -122,20 +123,20 @@ impl CaptureError {
     /// Returns the CamelCase reason of a script's failure, for the condition.
     pub fn script_reason(&self) -> &'static str {
         match self {
-            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => "ScriptTimedOut",
-            Self::Syntax { .. } => "ScriptSyntaxError",
-            Self::Interpreter { .. } => "ScriptInterpreterUnknown",
-            _ if self.is_scarcity() => "OutOfResources",
-            _ => "ScriptFailed",
+            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => reason::SCRIPT_TIMED_OUT,
+            Self::Syntax { .. } => reason::SCRIPT_SYNTAX_ERROR,
+            Self::Interpreter { .. } => reason::SCRIPT_INTERPRETER_UNKNOWN,
+            _ if self.is_scarcity() => reason::OUT_OF_RESOURCES,
+            _ => reason::SCRIPT_FAILED,
         }
     }
 
     /// Returns the CamelCase reason of a login shell's failure, for the condition.
     pub fn login_reason(&self) -> &'static str {
         match self {
-            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => "LoginShellTimedOut",
-            _ if self.is_scarcity() => "OutOfResources",
-            _ => "LoginShellFailed",
+            Self::TimedOut { .. } | Self::LoginTimedOut { .. } => reason::LOGIN_SHELL_TIMED_OUT,
+            _ if self.is_scarcity() => reason::OUT_OF_RESOURCES,
+            _ => reason::LOGIN_SHELL_FAILED,
         }
     }
 

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::ByteString;
+use agentd_api::reason;
 use agentd_config::{self as config, Children, Config, Functions};
 use agentd_plugin_host::CallError;
 use agentd_plugin_set::{PipelineStep, Unusable};
@@ -108,12 +109,12 @@ impl BuildError {
     fn reason(&self) -> &'static str {
         match self {
             Self::NotCalled { source, .. } => source.reason(),
-            Self::Provider { source: CallError::Outside { .. }, .. } => "ProviderNotGranted",
-            Self::Provider { .. } => "ProviderFailed",
+            Self::Provider { source: CallError::Outside { .. }, .. } => reason::PROVIDER_NOT_GRANTED,
+            Self::Provider { .. } => reason::PROVIDER_FAILED,
             Self::Run { reason, .. } => reason,
-            Self::NotApproved(_) => "ScriptNotApproved",
-            Self::Change { .. } => "ProviderAnswerInvalid",
-            Self::Secret(_) | Self::NoSuchSecret { .. } => "SecretUnavailable",
+            Self::NotApproved(_) => reason::SCRIPT_NOT_APPROVED,
+            Self::Change { .. } => reason::PROVIDER_ANSWER_INVALID,
+            Self::Secret(_) | Self::NoSuchSecret { .. } => reason::SECRET_UNAVAILABLE,
         }
     }
 }

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use agentd_api::environment::ScriptRun;
+use agentd_api::reason;
 use agentd_api::validation::Warning;
 
 use crate::login::printed::{lines, without_value};
@@ -256,7 +257,7 @@ fn shortened(line: &str) -> String {
 pub fn of_runs(runs: &[ScriptRun]) -> Vec<Warning> {
     let warning = |run: &ScriptRun| {
         let message = format!("the script {}: {}", run.path.display(), run.warnings.join("; "));
-        Warning { reason: "ScriptErrors".to_owned(), path: Path::to_owned(&run.path), message }
+        Warning { reason: reason::SCRIPT_ERRORS.to_owned(), path: Path::to_owned(&run.path), message }
     };
     runs.iter().filter(|run| !run.warnings.is_empty()).map(warning).collect()
 }

@@ -8,6 +8,7 @@ use std::path::Path;
 use agentd_api::ByteString;
 use agentd_api::doctor::shell_word;
 use agentd_api::environment::{DroppedView, EnvironmentView};
+use agentd_api::reason;
 use agentd_api::validation::Warning;
 use agentd_glob::matches as glob;
 
@@ -70,7 +71,7 @@ pub fn modules(view: &EnvironmentView, directory: &Path) -> Option<Warning> {
              {keep} keeps it",
             names.join(", ")
         );
-        return Some(warning("ModulesHalfLoaded", directory, message));
+        return Some(warning(reason::MODULES_HALF_LOADED, directory, message));
     }
     let counted = value(view, "__LMOD_REF_COUNT_PATH")?;
     let path: Vec<&[u8]> = value(view, "PATH").unwrap_or_default().split(|byte| *byte == b':').collect();
@@ -85,7 +86,7 @@ pub fn modules(view: &EnvironmentView, directory: &Path) -> Option<Warning> {
              `module purge` and `module load` in .agentd-env.sh load it again",
             gone.join(", ")
         );
-        warning("ModulesHalfLoaded", directory, message)
+        warning(reason::MODULES_HALF_LOADED, directory, message)
     })
 }
 
@@ -111,7 +112,7 @@ pub fn licence(view: &EnvironmentView, name: &str, check: &Prerequisite, directo
         "the check \"{name}\" cannot pass: {}, which names its licence server, was dropped by {by}; {keep} keeps it",
         names.join(", ")
     );
-    Some(warning("LicenceVariableDropped", directory, message))
+    Some(warning(reason::LICENCE_VARIABLE_DROPPED, directory, message))
 }
 
 #[cfg(test)]

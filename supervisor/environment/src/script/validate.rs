@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use agentd_api::reason;
 use agentd_api::validation::Warning;
 
 use agentd_api::doctor::shell_word;
@@ -78,11 +79,11 @@ impl NamedPlaces {
                 PathState::Directory { .. } => {}
                 PathState::Silent(text) => {
                     let message = format!("PATH has {}, which does not answer: {text}", entry.display());
-                    found.push(warning("PathEntrySilent", entry, message));
+                    found.push(warning(reason::PATH_ENTRY_SILENT, entry, message));
                 }
                 _ => {
                     let message = format!("PATH has {}, which is no directory", entry.display());
-                    found.push(warning("PathEntryMissing", entry, message));
+                    found.push(warning(reason::PATH_ENTRY_MISSING, entry, message));
                 }
             }
         }
@@ -96,16 +97,16 @@ fn of_virtual_env(root: &Path, place: Option<PathState>, of_python: Option<PathS
     match (place?, of_python?) {
         (PathState::Silent(text), _) | (_, PathState::Silent(text)) => {
             let message = format!("VIRTUAL_ENV is {}, which does not answer: {text}", root.display());
-            Some(warning("VirtualEnvSilent", root, message))
+            Some(warning(reason::VIRTUAL_ENV_SILENT, root, message))
         }
         (PathState::Directory { .. }, PathState::File { usable: true, .. }) => None,
         (PathState::Directory { .. }, _) => {
             let message = format!("VIRTUAL_ENV is {}, which has no bin/python that can be run", root.display());
-            Some(warning("VirtualEnvGone", &python, message))
+            Some(warning(reason::VIRTUAL_ENV_GONE, &python, message))
         }
         _ => {
             let message = format!("VIRTUAL_ENV is {}, which is no directory", root.display());
-            Some(warning("VirtualEnvGone", root, message))
+            Some(warning(reason::VIRTUAL_ENV_GONE, root, message))
         }
     }
 }
@@ -121,10 +122,10 @@ fn approval_warning(
     let (places, place, origin) = places;
     let before = |path: &Path| ran.and_then(|ran| ran.get(path));
     match looked {
-        Err(error) => Some(warning("ScriptUnreadable", path, chain(error))),
+        Err(error) => Some(warning(reason::SCRIPT_UNREADABLE, path, chain(error))),
         Ok(None) => before(path).map(|_| {
             warning(
-                "ScriptChanged",
+                reason::SCRIPT_CHANGED,
                 path,
                 format!("the script {} no longer exists; it ran at the last launch", path.display()),
             )
@@ -136,11 +137,11 @@ fn approval_warning(
                 script.state.as_str(),
                 shell_word(&places.to_allow(origin, place, &script.named).to_string_lossy())
             );
-            Some(warning("ScriptNotApproved", &script.named, message))
+            Some(warning(reason::SCRIPT_NOT_APPROVED, &script.named, message))
         }
         Ok(Some(script)) => before(&script.named).filter(|digest| **digest != script.digest).map(|_| {
             warning(
-                "ScriptChanged",
+                reason::SCRIPT_CHANGED,
                 &script.named,
                 format!("the script {} has changed since it ran last", script.named.display()),
             )
@@ -167,7 +168,7 @@ pub(crate) async fn scripts(
         let Ok(Some((place, origin, looked))) = tokio::task::spawn_blocking(look).await else { continue };
         let path = place.script.clone();
         let found = approval_warning(&path, (places, &place, origin), &looked, ran);
-        let refused = found.as_ref().is_some_and(|one| one.reason != "ScriptChanged");
+        let refused = found.as_ref().is_some_and(|one| one.reason != reason::SCRIPT_CHANGED);
         all.warnings.extend(found);
         match looked {
             Ok(None) => {}
@@ -206,7 +207,7 @@ impl Syntax {
         };
         said.map(|said| {
             let message = format!("the script {} cannot be parsed: {said}", script.named.display());
-            warning("ScriptSyntax", &script.named, message)
+            warning(reason::SCRIPT_SYNTAX, &script.named, message)
         })
     }
 }

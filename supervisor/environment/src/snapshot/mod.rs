@@ -24,6 +24,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use agentd_api::environment::SnapshotSource;
+use agentd_api::reason;
 use agentd_api::snapshot::SnapshotList;
 use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
@@ -194,10 +195,10 @@ impl SnapshotError {
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Capture(error) => error.login_reason(),
-            Self::Seed(_) => "LoginShellFailed",
-            Self::Late { .. } => "LoginShellTimedOut",
-            Self::TerminalGone => "TerminalGone",
-            Self::Read { .. } | Self::Store { .. } => "SnapshotNotKept",
+            Self::Seed(_) => reason::LOGIN_SHELL_FAILED,
+            Self::Late { .. } => reason::LOGIN_SHELL_TIMED_OUT,
+            Self::TerminalGone => reason::TERMINAL_GONE,
+            Self::Read { .. } | Self::Store { .. } => reason::SNAPSHOT_NOT_KEPT,
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use agentd_api::environment::SnapshotScope;
+use agentd_api::reason;
 use base64::Engine as _;
 use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
 
@@ -87,14 +88,14 @@ impl VisitOutcome {
             Self::Refused { directory, said } => {
                 let text =
                     format!("the login shell's environment in {}, where a tool refused: {said}", directory.display());
-                Some(("DirectoryRefused", text))
+                Some((reason::DIRECTORY_REFUSED, text))
             }
             Self::NotEntered { directory, why } => {
                 let text = format!(
                     "the login shell's environment in the home directory, because none could be captured in {}: {why}",
                     directory.display()
                 );
-                Some(("DirectoryNotEntered", text))
+                Some((reason::DIRECTORY_NOT_ENTERED, text))
             }
         }
     }

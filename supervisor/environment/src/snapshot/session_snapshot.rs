@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use agentd_api::environment::SnapshotSource;
+use agentd_api::reason;
 
 use super::login::blocking;
 use super::place::{SnapshotPlace, VisitOutcome};
@@ -113,7 +114,7 @@ impl SessionSnapshot {
             self.read().await?;
             let message = format!("a terminal's environment, captured at {:.0}", taken.captured);
             let start = StartEnvironment { taken, of_login_shell: false, own_file: true };
-            return Ok((start, SnapshotFinding { fresh: true, reason: "Terminal", message }));
+            return Ok((start, SnapshotFinding { fresh: true, reason: reason::TERMINAL, message }));
         }
         let stored = self.read().await?.ok_or(SnapshotError::TerminalGone)?;
         let what = format!("the terminal's environment of {:.0}, as stored", stored.captured);
@@ -188,12 +189,12 @@ impl SessionSnapshot {
 fn of_login_shell(taken: Snapshot) -> (StartEnvironment, SnapshotFinding) {
     let finding = match (&taken.stale, &taken.quality) {
         (Some(reason), _) => {
-            let word = if taken.degraded { "Degraded" } else { "Stale" };
+            let word = if taken.degraded { reason::DEGRADED } else { reason::STALE };
             SnapshotFinding { fresh: false, reason: word, message: reason.clone() }
         }
         (None, Quality::Degraded(degraded)) => {
             let message = format!("the login shell's environment, {degraded}");
-            SnapshotFinding { fresh: false, reason: "Degraded", message }
+            SnapshotFinding { fresh: false, reason: reason::DEGRADED, message }
         }
         (None, Quality::Good) => {
             if let Some((reason, message)) = taken.place.warning() {
@@ -206,9 +207,9 @@ fn of_login_shell(taken: Snapshot) -> (StartEnvironment, SnapshotFinding) {
             }
             match taken.path.words() {
                 Some(lost) => {
-                    SnapshotFinding { fresh: true, reason: "PathLost", message: format!("{message}; {lost}") }
+                    SnapshotFinding { fresh: true, reason: reason::PATH_LOST, message: format!("{message}; {lost}") }
                 }
-                None => SnapshotFinding { fresh: true, reason: "LoginShell", message },
+                None => SnapshotFinding { fresh: true, reason: reason::LOGIN_SHELL, message },
             }
         }
     };
@@ -239,8 +240,8 @@ fn from_stored(stored: &StoredSnapshot, variables: Variables) -> StartEnvironmen
 
 fn stored_finding(what: String, lost: &[String], why: &str) -> SnapshotFinding {
     if lost.is_empty() {
-        return SnapshotFinding { fresh: true, reason: "Stored", message: what };
+        return SnapshotFinding { fresh: true, reason: reason::STORED, message: what };
     }
     let message = format!("{what}, without {}: {why}", lost.join(", "));
-    SnapshotFinding { fresh: false, reason: "SecretsMissing", message }
+    SnapshotFinding { fresh: false, reason: reason::SECRETS_MISSING, message }
 }

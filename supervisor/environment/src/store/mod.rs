@@ -18,6 +18,7 @@ use std::sync::{Arc, Mutex};
 
 use agentd_api::environment::{EnvironmentView, RotationFailure, RotationView};
 use agentd_api::hint;
+use agentd_api::reason;
 use agentd_api::{Code, Problem, SessionId};
 use agentd_keeper::protocol::Attributes;
 use jiff::Timestamp;
@@ -97,11 +98,11 @@ impl EnvironmentError {
     /// Returns the CamelCase reason for the condition.
     pub fn reason(&self) -> &'static str {
         match self {
-            Self::KeyGone { .. } | Self::NoKey(_) => "KeyUnavailable",
-            Self::Write { .. } | Self::Seal { .. } | Self::Tidy(_) => "NotKept",
-            Self::NotEncrypted => "NotEncrypted",
+            Self::KeyGone { .. } | Self::NoKey(_) => reason::KEY_UNAVAILABLE,
+            Self::Write { .. } | Self::Seal { .. } | Self::Tidy(_) => reason::NOT_KEPT,
+            Self::NotEncrypted => reason::NOT_ENCRYPTED,
             Self::Read { .. } | Self::Parse { .. } | Self::Version { .. } | Self::Sealed { .. } | Self::List { .. } => {
-                "EnvironmentUnreadable"
+                reason::ENVIRONMENT_UNREADABLE
             }
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use agentd_api::Body;
 use agentd_api::event::EnvironmentRefreshed;
+use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_fault::Point;
 use agentd_keeper::protocol::{FromKeeper, Hide, LaunchRecord, ToKeeper};
@@ -76,7 +77,7 @@ impl Driver {
             }
             Some(Progress::Failed { kind, reason, message }) => {
                 self.launching.bring_up = None;
-                let reason = if is_scarcity(kind, reason, &message) { "OutOfResources" } else { reason };
+                let reason = if is_scarcity(kind, reason, &message) { reason::OUT_OF_RESOURCES } else { reason };
                 let batch = fail_launch(&self.recorder.state, launch, kind, reason, &message, &self.facts());
                 self.append(batch).await.map(drop)
             }
@@ -90,7 +91,7 @@ impl Driver {
                 self.launching.bring_up = None;
                 let message = "internal error: the launch task returned no result (please report, with agentd.log)";
                 let kind = ConditionType::EnvironmentReady;
-                let batch = fail_launch(&self.recorder.state, launch, kind, "Internal", message, &self.facts());
+                let batch = fail_launch(&self.recorder.state, launch, kind, reason::INTERNAL, message, &self.facts());
                 self.append(batch).await.map(drop)
             }
         }
@@ -191,7 +192,8 @@ impl Driver {
         if let Err(error) = self.launching.files.provide(files).await {
             let message = format!("cannot write the files of the environment: {error}");
             let kind = ConditionType::EnvironmentReady;
-            let batch = fail_launch(&self.recorder.state, launch, kind, "FilesNotWritten", &message, &self.facts());
+            let batch =
+                fail_launch(&self.recorder.state, launch, kind, reason::FILES_NOT_WRITTEN, &message, &self.facts());
             return self.append(batch).await.map(drop);
         }
         if record.enclosure.is_some()
@@ -199,7 +201,8 @@ impl Driver {
         {
             let message = format!("cannot create the session's own control socket: {error}");
             let kind = ConditionType::AgentStarted;
-            let batch = fail_launch(&self.recorder.state, launch, kind, "GuestSocketNotMade", &message, &self.facts());
+            let batch =
+                fail_launch(&self.recorder.state, launch, kind, reason::GUEST_SOCKET_NOT_MADE, &message, &self.facts());
             return self.append(batch).await.map(drop);
         }
         match start_keeper(&*self.outside, plan, record).await {
@@ -218,7 +221,8 @@ impl Driver {
                 }
                 if matches!(self.recorder.state.run, Run::Preparing(_)) {
                     let kind = ConditionType::AgentStarted;
-                    let batch = fail_launch(&self.recorder.state, launch, kind, "KeeperFailed", &error, &self.facts());
+                    let batch =
+                        fail_launch(&self.recorder.state, launch, kind, reason::KEEPER_FAILED, &error, &self.facts());
                     self.append(batch).await?;
                 }
                 Ok(())
@@ -259,7 +263,7 @@ mod tests {
     #[test]
     fn the_output_of_a_script_does_not_count_as_a_scarcity_of_resources() {
         let text = "it ended with status 1: Resource temporarily unavailable (os error 11)";
-        assert!(is_scarcity(ConditionType::AgentStarted, "KeeperNotStarted", text));
+        assert!(is_scarcity(ConditionType::AgentStarted, "KeeperFailed", text));
         assert!(!is_scarcity(ConditionType::EnvironmentReady, "ScriptFailed", text));
         assert!(!is_scarcity(ConditionType::EnvironmentReady, "LoginShellFailed", text));
         assert!(!is_scarcity(ConditionType::PrerequisitesMet, "PrerequisiteFailed", text));

@@ -26,6 +26,7 @@ use std::time::Duration;
 use agentd_api::event::StopRequested;
 use agentd_api::hint;
 use agentd_api::prerequisite::CheckReport;
+use agentd_api::reason;
 use agentd_api::session::{Phase, UnreadableSession};
 use agentd_api::{Body, Code, Problem, SessionId, TurnId};
 use agentd_fault::Point;
@@ -472,7 +473,7 @@ impl Driver {
                     self.launching.bring_up = None;
                     let failed = agentd_api::event::LaunchFailed {
                         launch,
-                        reason: "Stopped".to_owned(),
+                        reason: reason::STOPPED.to_owned(),
                         message: "the session was stopped before its agent was started".to_owned(),
                     };
                     self.append(Batch::of(Body::LaunchFailed(failed))).await?;

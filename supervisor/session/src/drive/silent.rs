@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use agentd_api::event::StopRequested;
 use agentd_api::hint;
+use agentd_api::reason;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType};
 use agentd_api::{Code, Problem};
 use jiff::Timestamp;
@@ -104,7 +105,7 @@ impl Recorder {
         Some(Condition {
             kind: ConditionType::KeeperAnswers,
             status: ConditionStatus::False,
-            reason: "Silent".to_owned(),
+            reason: reason::SILENT.to_owned(),
             message: format!(
                 "the session's keeper{keeper} does not answer; its agent keeps running and nothing is lost; \
                  stopping the session ends both"

@@ -9,6 +9,7 @@ use std::io;
 use std::time::Duration;
 
 use agentd_api::hint;
+use agentd_api::reason;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use agentd_api::{Code, Problem};
 use jiff::Timestamp;
@@ -87,7 +88,7 @@ impl Recorder {
             return false;
         }
         let message = "the journal is writable again".to_owned();
-        let is_news = self.writable.set(ConditionStatus::True, "Writable", message, self.document.generation);
+        let is_news = self.writable.set(ConditionStatus::True, reason::WRITABLE, message, self.document.generation);
         if is_news {
             tracing::info!("the journal is writable again");
         }
@@ -178,9 +179,9 @@ fn why(errno: Option<i32>) -> String {
 /// Returns the reason of the condition.
 fn reason(errno: Option<i32>) -> &'static str {
     match errno.map(io::Error::from_raw_os_error).map(|error| error.kind()) {
-        Some(io::ErrorKind::StorageFull) => "DiskFull",
-        Some(io::ErrorKind::QuotaExceeded) => "QuotaExceeded",
-        Some(io::ErrorKind::ReadOnlyFilesystem) => "ReadOnly",
-        _ => "WriteFailed",
+        Some(io::ErrorKind::StorageFull) => reason::DISK_FULL,
+        Some(io::ErrorKind::QuotaExceeded) => reason::QUOTA_EXCEEDED,
+        Some(io::ErrorKind::ReadOnlyFilesystem) => reason::READ_ONLY,
+        _ => reason::WRITE_FAILED,
     }
 }

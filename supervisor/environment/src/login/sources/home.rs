@@ -1,5 +1,6 @@
 //! Compares agentd's own `HOME` with the home directory of logins.
 
+use agentd_api::reason;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,7 @@ pub struct HomeDiffers {
 }
 
 impl HomeDiffers {
-    pub const CODE: &'static str = "HomeDiffers";
+    pub const CODE: &'static str = reason::HOME_DIFFERS;
 
     /// Compares the two directories. Returns `None` if they are equal, or if the configuration sets the home
     /// directory.

@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use agentd_api::doctor::shell_word;
+use agentd_api::reason;
 use agentd_api::validation::Warning;
 
 use super::validate::warning;
@@ -179,7 +180,7 @@ pub fn look(rule: &Rule, file: &Path, content: &str, seen: &EnvironmentFacts<'_>
         script.display(),
     );
     let message = if wanted.is_empty() { message.replacen(" no step", " is there, and no step", 1) } else { message };
-    Some(warning("ProjectFileNotHonoured", file, message))
+    Some(warning(reason::PROJECT_FILE_NOT_HONOURED, file, message))
 }
 
 /// Returns the path of a second file that decides whether `file` is honoured.
