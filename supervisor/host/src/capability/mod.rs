@@ -1,8 +1,8 @@
 //! Implements the host services that plugins call: programs, files, the network, mounts and processes.
 //!
 //! The caller decides whether a plugin may use a service. For names that depend on the file system, a path is
-//! resolved first, then [`agentd_plugin_host::Allowed`] is asked, and the resolved path is used. Every call ends by its
-//! deadline, or a little earlier if it has a result to report. Dropping a call ends the processes that it started.
+//! resolved first, then [`agentd_plugin_host::PathFilter`] is asked, and the resolved path is used. Every call ends by
+//! its deadline, or a little earlier if it has a result to report. Dropping a call ends the processes that it started.
 //! Nothing here blocks a thread of the daemon: operations that may hang run in a separate process (`look`), which is
 //! killed.
 //!
