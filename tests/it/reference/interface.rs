@@ -81,8 +81,8 @@ Each has these fields:
 {}
 ## Reasons
 
-These are the values of `reason` in a condition and in the event `launch.failed`, in the order of the types. Later
-releases can add reasons; a client then shows the message.
+A condition and the event `launch.failed` have one of these values as `reason`. The table follows the order of the
+types. Later releases can add reasons; a client then shows the message.
 
 {}",
         table("type", ConditionType::NAMES),
