@@ -8,6 +8,7 @@ pub mod bytes;
 pub mod changes;
 pub mod compatibility;
 pub mod configuration;
+pub mod context;
 pub mod doc;
 pub mod doctor;
 pub mod drain;

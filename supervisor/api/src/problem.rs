@@ -102,6 +102,8 @@ codes! {
     NameTaken = 409,
     /// The session's phase does not allow this request.
     WrongPhase = 409,
+    /// The context would have more items than a set or a session may have.
+    ContextFull = 422,
     /// The session's queue of prompts is full.
     QueueFull = 429,
     /// The permission request already has an answer.

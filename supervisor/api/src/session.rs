@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::context::{ContextView, Progress};
 use crate::doc::Named;
 use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
@@ -389,6 +390,24 @@ pub struct SessionStatus {
     /// Version of the frame protocol that the running keeper speaks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeper_protocol: Option<u32>,
+    /// Title: the title that was set, else the agent's, else the beginning of the first prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    /// The environment hint: what the session needs to work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+    /// The context. Its files are marked as missing as of the last launch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub context: Option<ContextView>,
+    /// The last reported progress.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+    /// Time at which a person last looked at the session, prompted it or answered a request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_observed_at: Option<Timestamp>,
+    /// Time since which no turn has run. Absent during a turn and before the first turn.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_since: Option<Timestamp>,
     /// Number of launches of the session.
     pub launches: u64,
     /// The running turn.

@@ -30,6 +30,7 @@ pub(super) async fn check(context: &Context, route: Option<Route>, named: Option
         _ if guests == Guests::None => false,
         Access::Public | Access::Guest => true,
         Access::Inside => of_guest(context, guest, named).await.is_some(),
+        Access::Own => of_guest(context, guest, named).await == Some(Relation::Own),
         Access::Parent => {
             let relation = of_guest(context, guest, named).await;
             guests == Guests::Children && relation == Some(Relation::Child)
@@ -89,8 +90,11 @@ pub(super) fn owner_only(context: &Context, what: &str) -> Result<(), Problem> {
 fn in_session(guest: &SessionId, guests: Guests) -> Problem {
     let may = match guests {
         Guests::None => "control.guests allows it no call",
-        Guests::Own => "it may read its own session and change nothing",
-        Guests::Children => "it may read its own session, and control the sessions that it created",
+        Guests::Own => "it may read its own session, and change its context, hint, title and progress",
+        Guests::Children => {
+            "it may read its own session, change its context, hint, title and progress, and control the sessions that it \
+             created"
+        }
     };
     Problem::new(Code::InSession, format!("the call comes from inside the session {guest}: {may}"))
         .hint("make the call from outside of the sessions; control.guests sets what a session may do")

@@ -24,6 +24,7 @@ mod routes;
 mod scripts;
 mod secrets;
 mod server;
+mod session_context;
 mod snapshots;
 mod socket;
 mod stream;

@@ -23,7 +23,7 @@ use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
     Body, access, audit, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts,
-    secrets, snapshots, stream, validation,
+    secrets, session_context, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -236,6 +236,12 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             environment::difference(context, &session().await?, (from, to), values.unwrap_or(false)).await
         }
         Call::Validation { .. } => validation::validation(context, &session().await?).await,
+        Call::Context { .. } => session_context::show(context, &session().await?).await,
+        Call::ChangeContext { .. } => session_context::change(context, &session().await?, request).await,
+        Call::SetHint { .. } => session_context::set_hint(context, &session().await?, request).await,
+        Call::SetTitle { .. } => session_context::set_title(context, &session().await?, request).await,
+        Call::ReportProgress { .. } => session_context::report_progress(context, &session().await?, request).await,
+        Call::Observe { .. } => session_context::observe(context, &session().await?).await,
         Call::Prompt { .. } => handlers::prompt(context, &session().await?, request).await,
         Call::Cancel { .. } => handlers::cancel(context, &session().await?, None).await,
         Call::CancelTurn { turn, .. } => handlers::cancel(context, &session().await?, Some(&turn)).await,

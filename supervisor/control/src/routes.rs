@@ -3,7 +3,7 @@
 
 use agentd_api::Route;
 
-/// Callers that may make a call, from all callers to the owner alone. Each level includes the following ones.
+/// Callers that may make a call, from all callers to the owner alone. The owner may make each call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Access {
     /// All callers, including strangers.
@@ -12,6 +12,8 @@ pub enum Access {
     Guest,
     /// A process inside the session that the path names, or inside the session that created it.
     Inside,
+    /// A process inside the session that the path names.
+    Own,
     /// A process inside the session that created the session in the path.
     Parent,
     /// A process inside a session that may create others.
@@ -23,7 +25,7 @@ pub enum Access {
 impl Access {
     /// All levels.
     pub const ALL: &'static [Self] =
-        &[Self::Public, Self::Guest, Self::Inside, Self::Parent, Self::Creator, Self::Owner];
+        &[Self::Public, Self::Guest, Self::Inside, Self::Own, Self::Parent, Self::Creator, Self::Owner];
 
     /// Returns the name of the level for the documentation.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Access {
             Self::Public => "everyone",
             Self::Guest => "guest",
             Self::Inside => "inside",
+            Self::Own => "own",
             Self::Parent => "parent",
             Self::Creator => "creator",
             Self::Owner => "owner",
@@ -43,6 +46,7 @@ impl Access {
             Self::Public => "every process that can connect",
             Self::Guest => "every process inside a session, unless `control.guests` is `\"none\"`",
             Self::Inside => "as `guest`, for the caller's own session and the sessions which that session created",
+            Self::Own => "as `guest`, for the caller's own session alone",
             Self::Parent => "with `control.guests = \"children\"`, for the sessions that the caller's session created",
             Self::Creator => "with `control.guests = \"children\"`, every process inside a session",
             Self::Owner => "the user whose daemon it is, and root, from outside of the sessions",
@@ -55,9 +59,13 @@ pub fn access(route: Route) -> Access {
     match route {
         Route::Health => Access::Public,
         Route::Readiness | Route::Sessions => Access::Guest,
-        Route::Session | Route::Events | Route::Environment | Route::EnvironmentDifference | Route::Validation => {
-            Access::Inside
-        }
+        Route::Session
+        | Route::Events
+        | Route::Environment
+        | Route::EnvironmentDifference
+        | Route::Validation
+        | Route::Context => Access::Inside,
+        Route::ChangeContext | Route::SetHint | Route::SetTitle | Route::ReportProgress => Access::Own,
         Route::Prompt | Route::Cancel | Route::CancelTurn | Route::Stop => Access::Parent,
         Route::CreateSession => Access::Creator,
         Route::Version
@@ -85,6 +93,7 @@ pub fn access(route: Route) -> Access {
         | Route::RotateKey
         | Route::Keep
         | Route::RemoveSession
+        | Route::Observe
         | Route::Resume
         | Route::Permit => Access::Owner,
     }
@@ -95,6 +104,7 @@ pub(super) fn reveals(route: Route) -> bool {
     matches!(
         route,
         Route::Audit
+            | Route::Context
             | Route::Environment
             | Route::EnvironmentDifference
             | Route::Events
@@ -111,17 +121,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn calls_that_change_something_need_the_owner_or_concern_a_child() {
+    fn calls_that_change_something_need_the_owner_or_concern_a_child_or_the_callers_own_memory() {
+        // A session may change what it remembers about itself. None of this decides what the session may do.
+        let remembered = [Route::ChangeContext, Route::SetHint, Route::SetTitle, Route::ReportProgress];
         for route in Route::ALL {
             let level = access(*route);
             let allowed = if route.method() == Method::Get {
                 matches!(level, Access::Public | Access::Guest | Access::Inside | Access::Owner)
             } else {
-                matches!(level, Access::Parent | Access::Creator | Access::Owner)
+                matches!(level, Access::Parent | Access::Creator | Access::Owner) || remembered.contains(route)
             };
             assert!(allowed, "{route}: {level:?}");
             let names_a_session = session_in(route.path()).is_some();
-            assert!(names_a_session || !matches!(level, Access::Inside | Access::Parent), "{route}: {level:?}");
+            let concerns_one = matches!(level, Access::Inside | Access::Own | Access::Parent);
+            assert!(names_a_session || !concerns_one, "{route}: {level:?}");
         }
         let public: Vec<Route> = Route::ALL.iter().copied().filter(|route| access(*route) == Access::Public).collect();
         assert_eq!(public, [Route::Health]);

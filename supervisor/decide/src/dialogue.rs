@@ -7,7 +7,7 @@ use agentd_api::surrogates::replace_lone_surrogates;
 use serde_json::value::RawValue;
 
 use crate::acp::{self, Call, Message, RpcError, ToolCall};
-use crate::state::{AgentRequest, OpenRefused, Opening, Pending, Run, Running, State};
+use crate::state::{AgentRequest, OpenRefused, Opening, Pending, Run, Running, State, Title};
 use agentd_permission::PermissionDraft;
 
 /// Maximum number of open tool calls kept. A permission request for a dropped tool call is described by its own
@@ -95,7 +95,11 @@ impl State {
                         }
                         running.calls.retain(|call| call.id != id);
                     }
-                    None => {}
+                    None => {
+                        if let Some(title) = acp::session_title(params) {
+                            self.title.agent = title.as_deref().and_then(Title::of);
+                        }
+                    }
                 }
             }
             Some(Message::Response { id, result }) => {

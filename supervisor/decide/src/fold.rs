@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use agentd_api::context::Progress;
 use agentd_api::event::{
     AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, PermissionRequested, TurnQueued,
     TurnStarted,
@@ -17,7 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::exit::describe_exit;
 use crate::state::{
     CutTurn, EndReason, Ended, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn,
-    RESTARTING, Run, Running, RunningTurn, STOPPED, State, WAS_STOPPED, prompt_digest,
+    RESTARTING, Run, Running, RunningTurn, STOPPED, State, Title, WAS_STOPPED, prompt_digest,
 };
 use crate::verdict::supersede;
 
@@ -88,6 +89,9 @@ impl State {
             }
             Body::PermissionRequested(requested) => self.permission_requested(requested),
             Body::PermissionResolved(resolved) => {
+                if resolved.cause.requester.as_ref().is_some_and(|requester| requester.session.is_none()) {
+                    self.observed = Some(event.time);
+                }
                 self.permissions.retain(|open| open.request.id != resolved.permission);
             }
             Body::StopRequested(_) => match &mut self.run {
@@ -104,6 +108,18 @@ impl State {
                 }
                 Run::Ended(_) => {}
             },
+            Body::ContextChanged(changed) => {
+                self.context = changed.context.clone();
+                self.context_missing.retain(|file| self.context.sets.values().any(|items| items.contains(file)));
+            }
+            Body::ContextLoaded(loaded) => self.context_missing.clone_from(&loaded.missing),
+            Body::HintChanged(changed) => self.hint.clone_from(&changed.hint),
+            Body::TitleChanged(changed) => self.title.set.clone_from(&changed.title),
+            Body::ProgressReported(reported) => {
+                let (message, percent) = (reported.message.clone(), reported.percent);
+                self.progress = Some(Progress { message, percent, at: event.time });
+            }
+            Body::SessionObserved(_) => self.observed = Some(event.time),
             Body::TurnSilent(silent) => {
                 if let Some(turn) = self.turn_mut().filter(|turn| turn.id == silent.turn) {
                     turn.silent = true;
@@ -269,6 +285,13 @@ impl State {
             let (key, turn, time) = (key.clone(), queued.turn.clone(), Some(self.updated));
             self.keys.push_back(PromptKey { key, turn, digest, seq: self.seq, time });
         }
+        if self.title.prompt.is_none() {
+            self.title.prompt = Title::of(&queued.prompt);
+        }
+        // A guest's prompt is no look of a person.
+        if queued.requester.as_ref().is_some_and(|requester| requester.session.is_none()) {
+            self.observed = Some(self.updated);
+        }
         self.queue.push_back(QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() });
         self.next_turn += 1;
     }
@@ -318,6 +341,7 @@ impl State {
     }
 
     fn turn_ended(&mut self, id: &TurnId) {
+        self.turn_ended_at = Some(self.updated);
         self.queue.retain(|queued| queued.id != *id);
         if self.cut.as_ref().is_some_and(|cut| cut.id == *id) {
             self.cut = None;

@@ -2,6 +2,7 @@
 //!
 //! A refusal is an expected result, and therefore a value. It names the request, the reason and the remedy.
 
+use agentd_api::context::{ContextChange, ProgressRequest, SessionObserved};
 use agentd_api::event::{
     AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
     SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
@@ -10,10 +11,11 @@ use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::acp;
 use crate::batch::Batch;
+use crate::context::{self, ContextRefusal};
 use crate::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
 
 /// Command of a client.
@@ -42,6 +44,31 @@ pub enum Command {
         permission: PermissionId,
         answer: PermissionAnswer,
         cause: Cause,
+    },
+    /// Changes sets of the context.
+    ChangeContext {
+        change: ContextChange,
+        requester: Option<Requester>,
+    },
+    /// Sets or removes the environment hint.
+    SetHint {
+        hint: Option<String>,
+        requester: Option<Requester>,
+    },
+    /// Sets or removes the title.
+    SetTitle {
+        title: Option<String>,
+        requester: Option<Requester>,
+    },
+    /// Records reported progress.
+    ReportProgress {
+        progress: ProgressRequest,
+        requester: Option<Requester>,
+    },
+    /// Records that a person looked at the session at `now`.
+    Observe {
+        now: Timestamp,
+        requester: Option<Requester>,
     },
 }
 
@@ -93,6 +120,8 @@ pub enum Refusal {
     AgentEnded { permission: PermissionId },
     #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
     NoSuchOption { permission: PermissionId, offered: String },
+    #[error(transparent)]
+    Context(#[from] ContextRefusal),
     #[error("the agent offers no answer to {permission:?}, so it cannot be allowed", permission = permission.as_str())]
     NoOptions { permission: PermissionId },
 }
@@ -100,6 +129,7 @@ pub enum Refusal {
 impl Refusal {
     pub fn problem(&self) -> Problem {
         let (code, hint) = match self {
+            Self::Context(refusal) => return refusal.problem(),
             Self::NotRunning { .. } => (Code::WrongPhase, Some(hint::RESUME)),
             Self::Active { .. } => (Code::WrongPhase, Some(hint::STOP_OR_ATTACH)),
             Self::NotEnded { .. } => (Code::WrongPhase, Some(hint::STOP_OR_REMOVE)),
@@ -178,6 +208,13 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         Command::Answer { permission, answer, cause } => {
             answer_permission(state, permission, &answer, &cause).map(Decision::from)
         }
+        Command::ChangeContext { change, requester } => Ok(context::change(state, &change, requester)?.into()),
+        Command::SetHint { hint, requester } => Ok(context::set_hint(state, hint.as_deref(), requester)?.into()),
+        Command::SetTitle { title, requester } => Ok(context::set_title(state, title.as_deref(), requester)?.into()),
+        Command::ReportProgress { progress, requester } => {
+            Ok(context::report_progress(state, &progress, requester)?.into())
+        }
+        Command::Observe { now, requester } => Ok(observe(state, now, requester).into()),
     }
 }
 
@@ -208,6 +245,17 @@ fn prompt(
     let turn = TurnId::numbered(state.next_turn);
     let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key, requester }));
     Ok(Decision { batch, turn: Some(turn), known_since: None })
+}
+
+/// Minimum time between two records that a person looked at a session.
+const OBSERVED_PAUSE: SignedDuration = SignedDuration::from_mins(1);
+
+fn observe(state: &State, now: Timestamp, requester: Option<Requester>) -> Batch {
+    let is_recent = |before: &Timestamp| now.duration_since(*before).abs() < OBSERVED_PAUSE;
+    if state.observed.as_ref().is_some_and(is_recent) {
+        return Batch::default();
+    }
+    Batch::of(Body::SessionObserved(SessionObserved { requester }))
 }
 
 fn running_turn(state: &State) -> Option<&RunningTurn> {

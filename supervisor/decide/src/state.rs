@@ -11,6 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use agentd_api::context::{Context, Progress};
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
 use agentd_api::isolation::Isolated;
 use agentd_api::prerequisite::{CheckReport, Requester};
@@ -61,6 +62,27 @@ pub struct State {
     /// assumes earlier turns, because its journal may be truncated.
     #[serde(rename = "untold", default = "PendingNote::of_older_state")]
     pub pending_note: PendingNote,
+    /// The session's context sets.
+    #[serde(default)]
+    pub context: Context,
+    /// Files of the context that did not exist at the last launch.
+    #[serde(default)]
+    pub context_missing: Vec<String>,
+    /// The environment hint.
+    #[serde(default)]
+    pub hint: Option<String>,
+    /// The parts of the session's title.
+    #[serde(default)]
+    pub title: Title,
+    /// The last reported progress.
+    #[serde(default)]
+    pub progress: Option<Progress>,
+    /// Time at which a person last looked at the session.
+    #[serde(default)]
+    pub observed: Option<Timestamp>,
+    /// Time at which the last turn ended.
+    #[serde(default)]
+    pub turn_ended_at: Option<Timestamp>,
     /// Earliest expiry of a value in the agent's environment.
     #[serde(default)]
     pub expires: Option<Timestamp>,
@@ -88,6 +110,37 @@ pub struct State {
     pub next_turn: u64,
     pub next_permission: u64,
     pub next_rpc: u64,
+}
+
+/// Sources of a session's title.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Title {
+    /// The title that a caller set.
+    pub set: Option<String>,
+    /// The title that the agent reported (ACP `session_info_update`).
+    pub agent: Option<String>,
+    /// The beginning of the session's first prompt.
+    pub prompt: Option<String>,
+}
+
+impl Title {
+    /// Maximum number of characters of a title that is taken from elsewhere.
+    const LONGEST: usize = 80;
+
+    /// Returns the title of the first source that has one.
+    pub fn shown(&self) -> Option<&str> {
+        [&self.set, &self.agent, &self.prompt].into_iter().find_map(Option::as_deref)
+    }
+
+    /// Returns the first line of a text as a title: without control characters, and shortened.
+    pub(crate) fn of(text: &str) -> Option<String> {
+        let line = text.trim().lines().next().unwrap_or_default();
+        let words = line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
+        let line = words.collect::<Vec<_>>().join(" ");
+        let cut = line.char_indices().nth(Self::LONGEST).map(|(end, _)| end);
+        let title = cut.map_or(line.clone(), |end| format!("{}…", line[..end].trim_end()));
+        (!title.is_empty()).then_some(title)
+    }
 }
 
 /// Identity of one keeper process. A pid alone is reused, so the start time is part of the identity.
@@ -284,6 +337,13 @@ impl State {
             conversation_home: None,
             conversation_born: None,
             pending_note: PendingNote::default(),
+            context: Context::default(),
+            context_missing: Vec::new(),
+            hint: None,
+            title: Title::default(),
+            progress: None,
+            observed: None,
+            turn_ended_at: None,
             expires: None,
             renews: None,
             stale: Vec::new(),
@@ -351,6 +411,12 @@ impl State {
             Run::Running(running) => running.turn.as_mut(),
             Run::Ended(_) | Run::Preparing(_) => None,
         }
+    }
+
+    /// Returns the time since which no turn has run, if a turn has ended and none runs.
+    pub fn idle_since(&self) -> Option<Timestamp> {
+        let is_busy = matches!(&self.run, Run::Running(running) if running.turn.is_some());
+        self.turn_ended_at.filter(|_| !is_busy)
     }
 
     /// Returns the id of the next permission request to be recorded.

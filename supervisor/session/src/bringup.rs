@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_api::context::{ContextLoaded, ContextReason};
+use agentd_api::event::LaunchReason;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::{Body, ByteString};
@@ -14,6 +16,7 @@ use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
 use tokio::sync::mpsc;
 
 use super::compiling;
+use super::context::missing_files;
 use super::environment;
 use super::needs::LaunchPrerequisites;
 use crate::isolation;
@@ -78,6 +81,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, "the working directory exists")).await;
     let _ =
         report.send(holds(ConditionType::WorkspaceReady, reason::READY, "the working directory can be entered")).await;
+    load_context(plan, report).await;
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
@@ -86,6 +90,18 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     needs.after(&built.environment).await?;
     let files = SessionFile::of(&built.environment, |_| true);
     Ok(Prepared { record: launch_record(plan, &built).await?, files })
+}
+
+/// Reports the session's context with the files that do not exist any more.
+async fn load_context(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) {
+    if plan.context.is_empty() {
+        return;
+    }
+    let missing = missing_files(&plan.daemon.machine, &plan.context).await;
+    let reason = if plan.reason == LaunchReason::Resume { ContextReason::Resume } else { ContextReason::Load };
+    let (launch, context) = (plan.launch, plan.context.clone());
+    let loaded = ContextLoaded { reason, launch, context, missing };
+    let _ = report.send(Progress::Record(Box::new(Body::ContextLoaded(loaded)))).await;
 }
 
 async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {

@@ -127,10 +127,19 @@ pub(crate) struct Written {
     pub from_reserve: bool,
 }
 
-/// Reports whether the record must be synced at once: a creation, the end of a turn, a failed launch or a stop.
-/// Other records of the last half second may be lost in a power cut.
+/// Reports whether the record must be synced at once: a creation, the end of a turn, a failed launch, a stop, or a
+/// change that a caller was promised. Other records of the last half second may be lost in a power cut.
 fn must_outlive_a_power_cut(body: &Body) -> bool {
-    matches!(body, Body::SessionCreated(_) | Body::TurnEnded(_) | Body::LaunchFailed(_) | Body::StopRequested(_))
+    matches!(
+        body,
+        Body::SessionCreated(_)
+            | Body::TurnEnded(_)
+            | Body::LaunchFailed(_)
+            | Body::StopRequested(_)
+            | Body::ContextChanged(_)
+            | Body::HintChanged(_)
+            | Body::TitleChanged(_)
+    )
 }
 
 /// Reports whether the record may use the reserve of a full disk: an agent, a turn and a question can be ended

@@ -9,7 +9,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::context::Context;
 use agentd_api::environment::Refresh;
+use agentd_api::event::LaunchReason;
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::SessionSpec;
 use agentd_api::{Problem, SessionId};
@@ -38,6 +40,10 @@ pub(crate) struct LaunchPlan {
     pub spec: Arc<SessionSpec>,
     /// Number of the launch.
     pub launch: u64,
+    /// Why the launch began.
+    pub reason: LaunchReason,
+    /// The session's context sets.
+    pub context: Context,
     /// Time until which the launch waits for missing prerequisites.
     pub wait_until: Option<Timestamp>,
     /// Requester that forced the launch despite missing prerequisites.
@@ -93,12 +99,20 @@ pub(crate) struct LaunchPlan {
 impl LaunchPlan {
     /// Plans a launch of a session under the generation in force.
     pub(crate) fn of(generation: &Arc<Generation>, document: &Document, state: &State, launch: u64) -> Self {
-        let wait_until = match &state.run {
-            Run::Preparing(preparing) => preparing.wait_until,
-            Run::Ended(_) | Run::Running(_) => None,
+        let (wait_until, reason) = match &state.run {
+            Run::Preparing(preparing) => (preparing.wait_until, preparing.reason),
+            Run::Ended(_) | Run::Running(_) => (None, LaunchReason::Unknown),
         };
         let (forced_by, schedule) = (state.forced_by.clone(), state.expires.zip(state.renews));
-        Self { wait_until, forced_by, schedule, ..Self::new(generation, &document.id, &document.spec, launch) }
+        let context = state.context.clone();
+        Self {
+            wait_until,
+            reason,
+            context,
+            forced_by,
+            schedule,
+            ..Self::new(generation, &document.id, &document.spec, launch)
+        }
     }
 
     /// Plans a launch that neither waits nor is forced.
@@ -110,6 +124,8 @@ impl LaunchPlan {
             id: id.clone(),
             spec: Arc::clone(spec),
             launch,
+            reason: LaunchReason::Unknown,
+            context: Context::default(),
             wait_until: None,
             forced_by: None,
             schedule: None,

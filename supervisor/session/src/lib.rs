@@ -9,6 +9,7 @@ mod bringup;
 mod cleanup;
 mod compiling;
 pub mod configuration_mistakes;
+mod context;
 mod creation;
 pub mod daemon;
 mod document;
@@ -38,13 +39,16 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentd_api::compatibility::Compatibility;
+use agentd_api::context::{Context, ContextView};
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, SessionStatus, SessionView, TurnView};
 use agentd_api::{Code, Problem, SessionId};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use agentd_decide::context::warnings as context_warnings;
 pub use agentd_decide::rules::{Command, LaunchTerms};
+pub use context::missing_files;
 use document::VERSION as DOCUMENT_VERSION;
 pub use drive::CommandResult;
 pub use environment::{build_now, kept};
@@ -121,6 +125,11 @@ impl Session {
     /// Returns the published view, and does not copy it.
     pub fn view(&self) -> Arc<SessionView> {
         Arc::clone(&self.published.borrow().view)
+    }
+
+    /// Returns the context in force.
+    pub fn context(&self) -> Context {
+        self.view().status.context.as_ref().map(Context::from).unwrap_or_default()
     }
 
     /// Reports whether the session may still have an agent, which a removal would leave behind.
@@ -211,6 +220,12 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             agent_pid,
             keeper_pid: keeper.map(|keeper| keeper.pid),
             keeper_protocol: keeper.map(|keeper| keeper.protocol),
+            title: state.title.shown().map(str::to_owned),
+            hint: state.hint.clone(),
+            context: (!state.context.is_empty()).then(|| ContextView::new(&state.context, &state.context_missing)),
+            progress: state.progress.clone(),
+            last_observed_at: state.observed,
+            idle_since: state.idle_since(),
             launches: state.launches,
             turn,
             queue: state

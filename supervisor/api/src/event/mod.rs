@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::bytes::ByteString;
+use crate::context::{ContextChanged, ContextLoaded, HintChanged, ProgressReported, SessionObserved, TitleChanged};
 use crate::doc::Named;
 use crate::id::SessionId;
 use crate::isolation::Isolated;
@@ -174,6 +175,18 @@ bodies! {
     "turn.silent" => TurnSilent(TurnSilent),
     /// A client requested that the session stops, or a limit stops the session.
     "stop.requested" => StopRequested(StopRequested),
+    /// A caller changed the session's context.
+    "context.changed" => ContextChanged(ContextChanged),
+    /// A launch loaded the session's context and looked for its files.
+    "context.loaded" => ContextLoaded(ContextLoaded),
+    /// A caller set or removed the environment hint.
+    "hint.changed" => HintChanged(HintChanged),
+    /// A caller set or removed the title.
+    "title.changed" => TitleChanged(TitleChanged),
+    /// The agent, or another caller, reported progress.
+    "progress.reported" => ProgressReported(ProgressReported),
+    /// A person looked at the session. Written once a minute at most.
+    "session.observed" => SessionObserved(SessionObserved),
     /// A daemon took over the session from a daemon that ended unexpectedly. Meanwhile the session ran without
     /// a daemon.
     "daemon.recovered" => DaemonRecovered(DaemonRecovered),

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 pub use self::query::{PrerequisiteWait, Value, Wait, Within};
 use self::query::{Query, append, escape};
 use crate::audit::AuditList;
+use crate::context::{ContextChange, ContextView, HintRequest, ProgressRequest, TitleRequest};
 use crate::doc;
 use crate::doctor::DoctorView;
 use crate::drain::DrainView;
@@ -41,6 +42,10 @@ pub enum Method {
     Get,
     /// The call changes something.
     Post,
+    /// The call changes a part of a resource (RFC 5789).
+    Patch,
+    /// The call sets a value.
+    Put,
     /// The call removes or undoes something.
     Delete,
 }
@@ -51,6 +56,8 @@ impl Method {
         match self {
             Self::Get => "GET",
             Self::Post => "POST",
+            Self::Patch => "PATCH",
+            Self::Put => "PUT",
             Self::Delete => "DELETE",
         }
     }
@@ -290,6 +297,18 @@ routes! {
         => 200 Document(DifferenceView);
     /// Lists the warnings that a launch would report now, and launches nothing.
     Validation = Get "/v1/sessions/" session "/validation" => 200 Document(ValidationView);
+    /// Shows the context of a session: files, applet, endpoints, ports and other sets.
+    Context = Get "/v1/sessions/" session "/context" => 200 Document(ContextView);
+    /// Changes sets of the context. Sets that the change does not name stay.
+    ChangeContext = Patch "/v1/sessions/" session "/context" (ContextChange) => 200 Document(ContextView);
+    /// Sets or removes the environment hint.
+    SetHint = Put "/v1/sessions/" session "/hint" (HintRequest) => 200 Document(SessionView);
+    /// Sets or removes the title.
+    SetTitle = Put "/v1/sessions/" session "/title" (TitleRequest) => 200 Document(SessionView);
+    /// Reports the progress of the work.
+    ReportProgress = Put "/v1/sessions/" session "/progress" (ProgressRequest) => 200 Document(SessionView);
+    /// Records that a person looked at the session, once a minute at most.
+    Observe = Post "/v1/sessions/" session "/observed" => 200 Document(SessionView);
     /// Queues a turn.
     Prompt = Post "/v1/sessions/" session "/prompt" (PromptRequest) => 202 Document(PromptAccepted);
     /// Cancels the running turn.

@@ -59,11 +59,11 @@ struct Raw<'a> {
 const NULL: &str = "null";
 
 /// Reports whether a line may be more than an update that no session rule inspects. Most lines are text updates.
-/// They are recognised without parsing, by the absence of an id, a tool call id, and an escape that could spell
-/// either.
+/// They are recognised without parsing, by the absence of an id, a tool call id, the kind of a title's update, and an
+/// escape that could spell one of these.
 pub fn concerns_the_session(line: &[u8]) -> bool {
-    static WORDS: LazyLock<[Finder<'static>; 3]> =
-        LazyLock::new(|| ["\"id\"", "\"toolCallId\"", "\\u00"].map(Finder::new));
+    static WORDS: LazyLock<[Finder<'static>; 4]> =
+        LazyLock::new(|| ["\"id\"", "\"toolCallId\"", "\"session_info_update\"", "\\u00"].map(Finder::new));
     WORDS.iter().any(|word| word.find(line).is_some())
 }
 
@@ -208,9 +208,29 @@ pub fn tool_call(params: &RawValue) -> Option<ToolCall> {
     }
 }
 
+/// Parses the title from the params of a `session/update` that reports information about the session. The outer
+/// `None` stands for any other update, and for information without a title. The inner `None` removes the title.
+#[allow(clippy::option_option, reason = "ACP distinguishes a title that is absent from a title that is null")]
+pub fn session_title(params: &RawValue) -> Option<Option<String>> {
+    let value: Value = serde_json::from_str(params.get()).ok()?;
+    let update = value.get("update")?;
+    let is_info = update.get("sessionUpdate").and_then(Value::as_str) == Some("session_info_update");
+    let title = update.get("title").filter(|_| is_info)?;
+    Some(title.as_str().map(str::to_owned))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_title_is_read_and_removed_and_otherwise_left() {
+        let read = |update: &str| session_title(&raw(&format!(r#"{{"sessionId":"s","update":{update}}}"#)));
+        assert_eq!(read(r#"{"sessionUpdate":"session_info_update","title":"T"}"#), Some(Some("T".to_owned())));
+        assert_eq!(read(r#"{"sessionUpdate":"session_info_update","title":null}"#), Some(None));
+        assert_eq!(read(r#"{"sessionUpdate":"session_info_update","updatedAt":"x"}"#), None);
+        assert_eq!(read(r#"{"sessionUpdate":"tool_call","title":"T"}"#), None);
+    }
 
     fn raw(text: &str) -> Box<RawValue> {
         RawValue::from_string(text.to_owned()).unwrap()
@@ -250,6 +270,7 @@ mod tests {
         for line in [
             update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#),
             update(r#"{"sessionUpdate":"tool_call","tool\u0043allId":"c"}"#),
+            update(r#"{"sessionUpdate":"session_info_update","title":"t"}"#),
             raw(r#"{"id":1,"result":{}}"#),
             raw(r#"{"\u0069d":1,"result":{}}"#),
             raw(r#"{"method":"x","id" : 7}"#),

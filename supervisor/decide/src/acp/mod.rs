@@ -12,7 +12,7 @@ mod outgoing;
 pub use call::Call;
 pub use incoming::{
     Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
-    stop_reason, tool_call,
+    session_title, stop_reason, tool_call,
 };
 pub use outgoing::{cancel, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method};
 

@@ -528,7 +528,15 @@ impl Driver {
         }
         let stop = match &command {
             Command::Stop { reason, cause } => Some(StopRequested { reason: reason.clone(), cause: cause.clone() }),
-            Command::Prompt { .. } | Command::Cancel { .. } | Command::Resume { .. } | Command::Answer { .. } => None,
+            Command::Prompt { .. }
+            | Command::Cancel { .. }
+            | Command::Resume { .. }
+            | Command::Answer { .. }
+            | Command::ChangeContext { .. }
+            | Command::SetHint { .. }
+            | Command::SetTitle { .. }
+            | Command::ReportProgress { .. }
+            | Command::Observe { .. } => None,
         };
         let decision = match decide(&self.recorder.state, command, bounds) {
             Ok(decision) => decision,
