@@ -21,6 +21,7 @@ mod compiling;
 mod configuration;
 #[path = "../conformance/mod.rs"]
 mod conformance;
+mod context;
 mod corporate;
 mod crowd;
 mod doctor;

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::audit::AuditList;
+use agentd_api::context::{ContextChange, ContextView, HintRequest, TitleRequest};
 use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
@@ -152,6 +153,33 @@ impl Client {
     pub(crate) async fn prompt(&self, id: &str, prompt: &str) -> Result<Document<PromptAccepted>, Error> {
         let body = PromptRequest { prompt: prompt.to_owned() };
         self.submit(&Call::Prompt { session: id.to_owned() }, &body, Duration::ZERO).await
+    }
+
+    pub(crate) async fn context(&self, id: &str) -> Result<Document<ContextView>, Error> {
+        self.fetch(&Call::Context { session: id.to_owned() }, Duration::ZERO).await
+    }
+
+    pub(crate) async fn change_context(
+        &self,
+        id: &str,
+        change: &ContextChange,
+    ) -> Result<Document<ContextView>, Error> {
+        self.submit(&Call::ChangeContext { session: id.to_owned() }, change, Duration::ZERO).await
+    }
+
+    pub(crate) async fn set_hint(&self, id: &str, hint: Option<String>) -> Result<Document<SessionView>, Error> {
+        self.submit(&Call::SetHint { session: id.to_owned() }, &HintRequest { hint }, Duration::ZERO).await
+    }
+
+    pub(crate) async fn set_title(&self, id: &str, title: Option<String>) -> Result<Document<SessionView>, Error> {
+        self.submit(&Call::SetTitle { session: id.to_owned() }, &TitleRequest { title }, Duration::ZERO).await
+    }
+
+    /// Records that a person looks at the session. A daemon without this call, and a caller inside a session, are no
+    /// reason to show nothing.
+    pub(crate) async fn observed(&self, id: &str) {
+        let call = Call::Observe { session: id.to_owned() };
+        let _ = self.call(&call, None, Duration::ZERO).await;
     }
 
     pub(crate) async fn cancel(&self, id: &str) -> Result<Document<SessionView>, Error> {

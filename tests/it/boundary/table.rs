@@ -28,16 +28,36 @@ pub(crate) struct Plan<'a> {
 /// A call, with its name, method, path and body.
 type Row = (String, &'static str, String, Value);
 
+/// Returns the calls that change what a session remembers: method, end of the path, and body.
+fn remembered() -> [(&'static str, &'static str, Value); 4] {
+    [
+        ("PATCH", "/context", json!({ "sets": { "files": ["/etc/hostname"] } })),
+        ("PUT", "/hint", json!({ "hint": "source setup.sh" })),
+        ("PUT", "/title", json!({ "title": "a title" })),
+        ("PUT", "/progress", json!({ "message": "half way", "percent": 50 })),
+    ]
+}
+
 impl Plan<'_> {
     /// Returns the calls that a guest may make.
     fn allowed(&self) -> Vec<Row> {
         let own = format!("/v1/sessions/{}", self.own);
-        ["", "/events?follow=false", "/environment?values=true", "/environment?at=created", "/validation"]
-            .map(|rest| format!("{own}{rest}"))
-            .into_iter()
-            .chain(["/v1/sessions", "/healthz", "/readyz"].map(str::to_owned))
-            .map(|path| (format!("GET {path}"), "GET", path, Value::Null))
-            .collect()
+        let reads = [
+            "",
+            "/events?follow=false",
+            "/environment?values=true",
+            "/environment?at=created",
+            "/validation",
+            "/context",
+        ]
+        .map(|rest| format!("{own}{rest}"))
+        .into_iter()
+        .chain(["/v1/sessions", "/healthz", "/readyz"].map(str::to_owned))
+        .map(|path| (format!("GET {path}"), "GET", path, Value::Null));
+        // A session may change what it remembers about itself.
+        let own_memory = remembered().map(|(method, rest, body)| (method, format!("{own}{rest}"), body));
+        let own_memory = own_memory.map(|(method, path, body)| (format!("{method} {path}"), method, path, body));
+        reads.chain(own_memory).collect()
     }
 
     /// Returns the calls that the daemon must refuse.
@@ -76,7 +96,10 @@ impl Plan<'_> {
             ("DELETE", format!("{victim}?force"), Value::Null),
             ("DELETE", format!("{victim}/turns/t1"), Value::Null),
         ];
-        let reads = ["", "/events?follow=false", "/environment?values=true", "/environment/diff", "/validation"];
+        rows.push(("POST", format!("{own}/observed"), Value::Null));
+        rows.extend(remembered().map(|(method, rest, body)| (method, format!("{victim}{rest}"), body)));
+        let reads =
+            ["", "/events?follow=false", "/environment?values=true", "/environment/diff", "/validation", "/context"];
         rows.extend(reads.map(|rest| ("GET", format!("{victim}{rest}"), Value::Null)));
         let scripts = format!("/v1/scripts?directory={}&diff=true", in_query(trap));
         let others = ["/v1/version", "/v1/agents", "/v1/doctor", "/v1/plugins", "/v1/prerequisites", "/v1/secrets"];

@@ -1,6 +1,7 @@
 //! Defines the command line of `agentctl`.
 
 pub(crate) mod config;
+pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod plugin;
 pub(crate) mod service;
@@ -136,6 +137,14 @@ pub(crate) enum Command {
         #[arg(long)]
         no_wait: bool,
     },
+    /// Show or change the context of a session: files, applet, endpoints, ports
+    ///
+    /// The context survives stops and resumes. The agent gets its existing items in the note after a resume.
+    Context(context::ContextArgs),
+    /// Show, set or remove a session's environment hint: what the session needs to work
+    Hint(context::HintArgs),
+    /// Show, set or remove a session's title
+    Title(context::TitleArgs),
     /// Cancel a session's running turn
     Cancel { session: String },
     /// Stop sessions: end their agents and all processes that these started

@@ -1,5 +1,6 @@
 //! Implements `agentctl ls` and `agentctl show`.
 
+use agentd_api::context::ContextItem;
 use agentd_api::isolation::Isolation;
 use agentd_api::session::{Phase, SessionView};
 use jiff::Timestamp;
@@ -99,6 +100,10 @@ pub(super) async fn show(context: &Context, session: &str) -> Result<u8, Error> 
     Ok(0)
 }
 
+fn missing_mark(item: &ContextItem) -> &'static str {
+    if item.missing { " (missing)" } else { "" }
+}
+
 fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     let status = &view.status;
     let mut fields: Vec<(&str, String)> = vec![("id", view.id.to_string())];
@@ -106,6 +111,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
         fields.extend(value.map(|value| (name, screen.line(&value))));
     };
     field("name", view.spec.name.as_ref().map(ToString::to_string));
+    field("title", status.title.clone());
     field("phase", Some(status.phase.as_str().to_owned()));
     field("next restart", status.next_restart_at.map(|at| format!("{at} (in {})", age(now, at))));
     field("message", status.message.clone());
@@ -124,6 +130,17 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("isolation", Some(isolation(view)));
     field("created", Some(format!("{} ({} ago)", view.created, age(view.created, now))));
     field("updated", Some(format!("{} ({} ago)", status.updated, age(status.updated, now))));
+    let observed = status.last_observed_at.map(|at| format!("{at} ({} ago)", age(at, now)));
+    field("last observed", observed);
+    field("idle since", status.idle_since.map(|at| format!("{at} ({})", age(at, now))));
+    field("hint", status.hint.clone());
+    for (set, items) in status.context.iter().flat_map(|context| &context.sets) {
+        let items: Vec<String> = items.iter().map(|item| item.value.clone() + missing_mark(item)).collect();
+        field("context", Some(format!("{set}: {}", items.join(", "))));
+    }
+    field("applet url", status.context.as_ref().and_then(|context| context.applet_url.clone()));
+    let percent = |percent: Option<u8>| percent.map(|percent| format!(" ({percent} %)")).unwrap_or_default();
+    field("progress", status.progress.as_ref().map(|done| format!("{}{}", done.message, percent(done.percent))));
     field("agent pid", status.agent_pid.map(|pid| pid.to_string()));
     field("keeper pid", status.keeper_pid.map(|pid| pid.to_string()));
     field("launches", Some(status.launches.to_string()));

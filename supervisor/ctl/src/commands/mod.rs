@@ -3,6 +3,7 @@
 mod audit;
 mod check;
 mod config;
+mod context;
 mod doctor;
 mod drain;
 mod environment;
@@ -95,6 +96,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
             talk::attach(context, &session, (!from_start).then_some(last)).await
         }
         Command::Prompt { session, text, no_wait } => talk::prompt(context, &session, &text.join(" "), no_wait).await,
+        Command::Context(args) => context::context(context, args).await,
+        Command::Hint(args) => context::hint(context, args).await,
+        Command::Title(args) => context::title(context, args).await,
         Command::Cancel { session } => life::cancel(context, &session).await,
         Command::Stop { sessions, no_wait } => life::stop(context, &sessions, no_wait).await,
         Command::Resume { session, no_wait, new_conversation, terms } => {

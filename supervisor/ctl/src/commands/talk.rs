@@ -47,6 +47,9 @@ pub(super) async fn attach(context: &Context, session: &str, last: Option<u64>) 
     let view = context.client.find(session).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
     let after = last.map_or(0, |last| view.status.last_seq.saturating_sub(last));
+    if Screen::stderr().terminal {
+        context.client.observed(&id).await;
+    }
     greet(context, &view, &label).await?;
     let attachment = Attachment { after, view: Some(view), ..context.attachment(&id, &label) };
     let outcome = attach::attach(&context.client, attachment).await?;

@@ -243,6 +243,21 @@ impl Conversation {
             Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
                 vec![Item::Detail(format!("files rewritten: {}", refreshed.files.join(", ")))]
             }
+            Body::ContextChanged(changed) => {
+                let items = changed.context.sets.iter().map(|(set, items)| format!("{set}: {}", items.join(", ")));
+                vec![Item::Detail(format!("context: {}", items.collect::<Vec<_>>().join("; ")))]
+            }
+            Body::ContextLoaded(loaded) => {
+                let missing = loaded.missing.iter();
+                missing.map(|file| Item::Detail(format!("the context's file {file} is missing"))).collect()
+            }
+            Body::HintChanged(changed) => {
+                vec![Item::Detail(format!("environment hint: {}", changed.hint.as_deref().unwrap_or("removed")))]
+            }
+            Body::TitleChanged(changed) => {
+                vec![Item::Detail(format!("title: {}", changed.title.as_deref().unwrap_or("removed")))]
+            }
+            Body::ProgressReported(reported) => vec![Item::Detail(format!("progress: {}", reported.message))],
             Body::DaemonRecovered(recovered) => {
                 vec![Item::Detail(format!("agentd {} took over the session", recovered.version))]
             }
