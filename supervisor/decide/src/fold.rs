@@ -108,18 +108,12 @@ impl State {
                 }
                 Run::Ended(_) => {}
             },
-            Body::ContextChanged(changed) => {
-                self.context = changed.context.clone();
-                self.context_missing.retain(|file| self.context.sets.values().any(|items| items.contains(file)));
-            }
-            Body::ContextLoaded(loaded) => self.context_missing.clone_from(&loaded.missing),
-            Body::HintChanged(changed) => self.hint.clone_from(&changed.hint),
-            Body::TitleChanged(changed) => self.title.set.clone_from(&changed.title),
-            Body::ProgressReported(reported) => {
-                let (message, percent) = (reported.message.clone(), reported.percent);
-                self.progress = Some(Progress { message, percent, at: event.time });
-            }
-            Body::SessionObserved(_) => self.observed = Some(event.time),
+            Body::ContextChanged(_)
+            | Body::ContextLoaded(_)
+            | Body::HintChanged(_)
+            | Body::TitleChanged(_)
+            | Body::ProgressReported(_)
+            | Body::SessionObserved(_) => self.remember(event),
             Body::TurnSilent(silent) => {
                 if let Some(turn) = self.turn_mut().filter(|turn| turn.id == silent.turn) {
                     turn.silent = true;
@@ -143,6 +137,25 @@ impl State {
     pub fn said(&mut self, seq: u64, time: Timestamp) {
         (self.seq, self.updated) = (seq, time);
         self.heard();
+    }
+
+    /// Applies a record of what the session remembers beside its conversation.
+    fn remember(&mut self, event: &Event) {
+        match &event.body {
+            Body::ContextChanged(changed) => {
+                self.context = changed.context.clone();
+                self.context_missing.retain(|file| self.context.sets.values().any(|items| items.contains(file)));
+            }
+            Body::ContextLoaded(loaded) => self.context_missing.clone_from(&loaded.missing),
+            Body::HintChanged(changed) => self.hint.clone_from(&changed.hint),
+            Body::TitleChanged(changed) => self.title.set.clone_from(&changed.title),
+            Body::ProgressReported(reported) => {
+                let (message, percent) = (reported.message.clone(), reported.percent);
+                self.progress = Some(Progress { message, percent, at: event.time });
+            }
+            Body::SessionObserved(_) => self.observed = Some(event.time),
+            _ => {}
+        }
     }
 
     fn launch_started(&mut self, started: &LaunchStarted) {

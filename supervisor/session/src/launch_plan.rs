@@ -106,9 +106,9 @@ impl LaunchPlan {
         let (forced_by, schedule) = (state.forced_by.clone(), state.expires.zip(state.renews));
         let context = state.context.clone();
         Self {
-            wait_until,
             reason,
             context,
+            wait_until,
             forced_by,
             schedule,
             ..Self::new(generation, &document.id, &document.spec, launch)

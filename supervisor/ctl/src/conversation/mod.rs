@@ -243,28 +243,13 @@ impl Conversation {
             Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
                 vec![Item::Detail(format!("files rewritten: {}", refreshed.files.join(", ")))]
             }
-            Body::ContextChanged(changed) => {
-                let items = changed.context.sets.iter().map(|(set, items)| format!("{set}: {}", items.join(", ")));
-                vec![Item::Detail(format!("context: {}", items.collect::<Vec<_>>().join("; ")))]
-            }
-            Body::ContextLoaded(loaded) => {
-                let missing = loaded.missing.iter();
-                missing.map(|file| Item::Detail(format!("the context's file {file} is missing"))).collect()
-            }
-            Body::HintChanged(changed) => {
-                vec![Item::Detail(format!("environment hint: {}", changed.hint.as_deref().unwrap_or("removed")))]
-            }
-            Body::TitleChanged(changed) => {
-                vec![Item::Detail(format!("title: {}", changed.title.as_deref().unwrap_or("removed")))]
-            }
-            Body::ProgressReported(reported) => vec![Item::Detail(format!("progress: {}", reported.message))],
             Body::DaemonRecovered(recovered) => {
                 vec![Item::Detail(format!("agentd {} took over the session", recovered.version))]
             }
             Body::Unknown { kind, .. } => {
                 vec![Item::Detail(format!("event {kind:?} is unknown to this version of agentctl"))]
             }
-            _ => Vec::new(),
+            body => remembered(body).into_iter().map(Item::Detail).collect(),
         }
     }
 
@@ -459,6 +444,25 @@ pub(crate) fn exit_of(ended: &TurnEnded) -> u8 {
         (None, Some("end_turn")) => 0,
         (None, Some("cancelled")) => exit::CANCELLED,
         _ => exit::FAILED,
+    }
+}
+
+/// Returns the lines about a record of what the session remembers beside its conversation.
+fn remembered(body: &Body) -> Vec<String> {
+    match body {
+        Body::ContextChanged(changed) => {
+            let items = changed.context.sets.iter().map(|(set, items)| format!("{set}: {}", items.join(", ")));
+            vec![format!("context: {}", items.collect::<Vec<_>>().join("; "))]
+        }
+        Body::ContextLoaded(loaded) => {
+            loaded.missing.iter().map(|file| format!("the context's file {file} is missing")).collect()
+        }
+        Body::HintChanged(changed) => {
+            vec![format!("environment hint: {}", changed.hint.as_deref().unwrap_or("removed"))]
+        }
+        Body::TitleChanged(changed) => vec![format!("title: {}", changed.title.as_deref().unwrap_or("removed"))],
+        Body::ProgressReported(reported) => vec![format!("progress: {}", reported.message)],
+        _ => Vec::new(),
     }
 }
 
