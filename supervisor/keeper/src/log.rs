@@ -6,7 +6,7 @@
 //! A journal at its bound takes only essential records ([`Bound`]).
 //!
 //! After the agent's end, a full disk must not keep the session open. The waiting records then go into the journal's
-//! reserve ([`agentd_journal::Need`]). Records that do not fit are dropped, except requests, responses and the
+//! reserve ([`agentd_journal::ReserveUse`]). Records that do not fit are dropped, except requests, responses and the
 //! keeper's own records. An `agent.dropped` record reports their number.
 
 use std::collections::VecDeque;

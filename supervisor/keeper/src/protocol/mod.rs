@@ -26,8 +26,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroize as _;
 
-use crate::attributes::Inherited;
-
 pub use run::{Attributes, ExpectedFile, Limit, RunOutcome, RunRequest, RunResult, Sourced, Terminal, Trace, Typed};
 
 /// Version of this protocol.
@@ -120,10 +118,6 @@ pub struct VisibleDirectory {
 }
 
 impl LaunchRecord {
-    pub(crate) fn inherits(&self) -> Inherited {
-        self.attributes.as_ref().map(|attributes| Inherited::of(attributes).0).unwrap_or_default()
-    }
-
     /// Overwrites the environment's values and the secrets with zeros when they are no longer needed.
     pub fn zeroize(&mut self) {
         let values = self.environment.iter_mut().map(|variable| &mut variable.value);

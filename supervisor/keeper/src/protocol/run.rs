@@ -4,7 +4,6 @@ use agentd_api::ByteString;
 use serde::{Deserialize, Serialize};
 
 use super::Variable;
-use crate::attributes::Inherited;
 
 /// Request that `agentd-keeper run` reads from its stdin as one frame.
 ///
@@ -71,13 +70,6 @@ pub struct RunRequest {
     /// Process attributes of the program, including the mask, in place of the keeper's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
-}
-
-impl RunRequest {
-    pub(crate) fn inherits(&self) -> Inherited {
-        let of = |attributes| Inherited::of(attributes).0;
-        self.attributes.as_ref().map_or_else(|| Inherited::mask(self.umask), of)
-    }
 }
 
 /// Pseudo-terminal that becomes the program's controlling terminal, and the lines to type on it.
