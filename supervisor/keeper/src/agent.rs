@@ -19,7 +19,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use crate::enter;
 use crate::flood::Flood;
-use crate::journald::{Journald, Who};
+use crate::journald::{Journald, MessageSource};
 use crate::lines::{Lines, Piece};
 use crate::log::Log;
 use crate::mask::Mask;
@@ -136,7 +136,7 @@ impl Agent {
             records.extend(verdict.report.map(|dropped| left_out(dropped, self.journald.as_ref())));
             if verdict.keep {
                 if let Some(journald) = &self.journald {
-                    journald.say(Who::Agent, &self.mask.text(piece.text, piece.cut > 0));
+                    journald.say(MessageSource::Agent, &self.mask.text(piece.text, piece.cut > 0));
                 }
                 records.push(text(STDERR, piece, &self.mask));
             }
@@ -166,7 +166,7 @@ impl Agent {
     /// Sends a message of the keeper to journald, if it is connected.
     pub(crate) fn remark(&self, message: &str) {
         if let Some(journald) = &self.journald {
-            journald.say(Who::Keeper, message.as_bytes());
+            journald.say(MessageSource::Keeper, message.as_bytes());
         }
     }
 
@@ -217,7 +217,7 @@ fn write_output(log: &mut Log, records: &[New<'_>]) {
 
 fn left_out(bytes: u64, journald: Option<&Journald>) -> New<'static> {
     if let Some(journald) = journald {
-        journald.say(Who::Keeper, format!("dropped {bytes} bytes of the agent's stderr").as_bytes());
+        journald.say(MessageSource::Keeper, format!("dropped {bytes} bytes of the agent's stderr").as_bytes());
     }
     (STDERR, owned(&Body::AgentStderr(Text { text: Vec::new().into(), cut: bytes })))
 }

@@ -12,7 +12,7 @@ const SOCKET: &str = "/run/systemd/journal/socket";
 
 /// Source of a message, for the field `SYSLOG_IDENTIFIER`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Who {
+pub(crate) enum MessageSource {
     Keeper,
     /// The agent, or a process that inherited its stderr.
     Agent,
@@ -34,15 +34,15 @@ impl Journald {
     }
 
     /// Sends one entry. The text must already be masked.
-    pub(crate) fn say(&self, who: Who, message: &[u8]) {
+    pub(crate) fn say(&self, who: MessageSource, message: &[u8]) {
         let _ = self.socket.send(&entry(&self.session, who, message));
     }
 }
 
-fn entry(session: &str, who: Who, message: &[u8]) -> Vec<u8> {
+fn entry(session: &str, who: MessageSource, message: &[u8]) -> Vec<u8> {
     let identifier = match who {
-        Who::Keeper => "agentd-keeper",
-        Who::Agent => "agentd-agent",
+        MessageSource::Keeper => "agentd-keeper",
+        MessageSource::Agent => "agentd-agent",
     };
     let mut entry = Vec::with_capacity(message.len() + 128);
     // Priority 6 is informational (syslog(3)), because the severity of an agent's line is unknown.
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn a_message_cannot_forge_a_field() {
-        let entry = entry("kmdn", Who::Agent, b"x\nAGENTD_SESSION=other\n\xff");
+        let entry = entry("kmdn", MessageSource::Agent, b"x\nAGENTD_SESSION=other\n\xff");
         let session = b"AGENTD_SESSION\n\x04\0\0\0\0\0\0\0kmdn\n";
         assert!(entry.windows(session.len()).any(|part| part == session));
         let message = b"MESSAGE\n\x18\0\0\0\0\0\0\0x\nAGENTD_SESSION=other\n\xff\n";
