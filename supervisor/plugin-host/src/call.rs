@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use crate::grant::{Capability, Places};
+use crate::grant::{Places, Want};
 use crate::limits::Limits;
 use crate::services::Services;
 
@@ -58,10 +58,10 @@ pub struct SessionFacts {
 /// One entry of a plugin's settings. Keys of nested tables are joined by dots, and a scalar is a list of one
 /// value.
 #[derive(Debug, Clone, PartialEq, Eq)]
-/// Dotted key.
 pub struct Setting {
-    /// Values in order.
+    /// Dotted key.
     pub key: String,
+    /// Values in order.
     pub values: Vec<String>,
 }
 
@@ -206,17 +206,6 @@ pub struct SettingDescription {
     pub summary: String,
     /// Whether the setting has no default.
     pub required: bool,
-}
-
-/// A capability that a plugin wants, with patterns that narrow it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Want {
-    /// The capability.
-    pub capability: Capability,
-    /// Patterns in the grammar of a grant.
-    pub patterns: Vec<String>,
-    /// Why the plugin needs the capability.
-    pub reason: String,
 }
 
 /// When a prerequisite is checked during a launch.

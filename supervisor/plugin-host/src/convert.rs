@@ -7,9 +7,9 @@ use crate::bindings::prerequisite::exports::agentd::plugin::prerequisite_check;
 use crate::bindings::provider::agentd::plugin::types;
 use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::call::{
-    Change, CheckMoment, CheckOutcome, Description, Effect, Report, SessionFacts, Setting, SettingDescription, Want,
+    Change, CheckMoment, CheckOutcome, Description, Effect, Report, SessionFacts, Setting, SettingDescription,
 };
-use crate::grant::Capability;
+use crate::grant::{Capability, Want};
 use crate::services::CONTENT;
 use crate::text::{is_line, line, shown};
 

@@ -41,7 +41,7 @@ pub use builtin::{BuiltIn, builtin};
 pub use cache::{CompiledError, OnCompile};
 pub use call::{
     Call, Change, CheckMoment, CheckOutcome, Description, Effect, Failure, LogLevel, Report, SessionFacts, Setting,
-    SettingDescription, Want,
+    SettingDescription,
 };
 pub use code::{Code, UnknownCode};
 pub use compile::{CompileError, CompileFiles, compile};
@@ -49,7 +49,7 @@ pub use compiler::CompileLimits;
 pub use error::{CallError, LoadError};
 pub use grant::{
     Admission, Capability, CommandGrant, ComponentRequests, Grant, PatternError, Places, Refusal, UncoveredPattern,
-    admit, is_withheld, steers, variables_between, variables_line,
+    Want, admit, is_withheld, steers, variables_between, variables_line,
 };
 pub use host::{Host, HostError, HostOptions, LoadTerms, Source};
 pub use inspect::Inspection;

@@ -5,8 +5,7 @@
 
 use super::patterns::Patterns;
 use super::version::{Name, parse};
-use super::{Capability, Grant, PatternError};
-use crate::call::Want;
+use super::{Capability, Grant, PatternError, Want};
 
 /// Maximum number of wants of a plugin.
 const WANTS: usize = 64;

@@ -31,13 +31,22 @@ pub use granted_command::CommandGrant;
 pub(crate) use network::Host;
 pub use path::Places;
 pub(crate) use path::{PathError, RequestedPath};
-pub(crate) use patterns::{Outside, Patterns, Prepared, ResolvedFronts, Rules};
+pub(crate) use patterns::{CallPatterns, Outside, Patterns, ResolvedFronts, Rules};
 pub use steering::{is_withheld, steers};
 pub(crate) use variables::Variables;
 pub use variables::{line as variables_line, variables_between};
 pub(crate) use version::{PREREQUISITE, Target, target_of};
 
-use crate::call::Want;
+/// A capability that a plugin wants, with patterns that narrow it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Want {
+    /// The capability.
+    pub capability: Capability,
+    /// Patterns in the grammar of a grant.
+    pub patterns: Vec<String>,
+    /// Why the plugin needs the capability.
+    pub reason: String,
+}
 
 /// The permissions of a plugin, as the administrator writes them in the configuration. The lists contain patterns.
 ///
