@@ -104,11 +104,11 @@ impl fmt::Debug for Token {
 #[derive(Debug, Default)]
 pub struct TcpEndpoint {
     listener: watch::Sender<Option<Arc<TcpListener>>>,
-    state: Mutex<State>,
+    state: Mutex<ListenerState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ListenerState {
     /// The address that the configuration in force asked for: port 0 becomes another port each time.
     asked: Option<SocketAddr>,
     token: Option<Token>,
@@ -118,7 +118,7 @@ impl TcpEndpoint {
     /// Opens, changes or closes the listener as configured. After an error everything stays unchanged.
     pub async fn apply(&self, config: &Config) -> Result<(), TcpError> {
         let Control { tcp: Some(address), token: Some(source), .. } = &config.control else {
-            *self.state() = State::default();
+            *self.state() = ListenerState::default();
             self.listener.send_replace(None);
             return Ok(());
         };
@@ -164,7 +164,7 @@ impl TcpEndpoint {
         listening
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+    fn state(&self) -> std::sync::MutexGuard<'_, ListenerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -39,7 +39,7 @@ pub enum InitError {
     #[error("cannot use the socket passed to process 1")]
     HandedOver(#[source] io::Error),
     #[error("cannot run as process 1")]
-    Prepare(#[source] io::Error),
+    Setup(#[source] io::Error),
     #[error("cannot start the daemon {program:?}")]
     Start { program: PathBuf, source: io::Error },
     /// The daemon has reported the reason itself.
@@ -74,11 +74,11 @@ pub(crate) fn run(socket: &Path) -> Result<(), InitError> {
         Some(socket) => socket,
         None => listen(socket)?.into(),
     };
-    let program = std::env::current_exe().map_err(InitError::Prepare)?;
+    let program = std::env::current_exe().map_err(InitError::Setup)?;
     let arguments = std::env::args_os().skip(1).collect();
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InitError::Prepare)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InitError::Setup)?;
     runtime.block_on(async {
-        let signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP]).map_err(InitError::Prepare)?;
+        let signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP]).map_err(InitError::Setup)?;
         Init { socket, program, arguments, signals, daemon: None }.run().await
     })
 }

@@ -21,12 +21,12 @@ pub(crate) struct Ticker {
 
 #[derive(Debug, Default)]
 struct Shared {
-    state: Mutex<State>,
+    state: Mutex<EpochState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct EpochState {
     calls: usize,
     closed: bool,
     /// Whether the thread waits for a notification rather than for the next tick.
@@ -34,7 +34,7 @@ struct State {
 }
 
 impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, EpochState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

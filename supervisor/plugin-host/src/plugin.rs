@@ -1,6 +1,6 @@
 //! A loaded plugin and its calls. Each call has its own store and instance.
 //!
-//! An instance may be created in advance ([`Plugin::prepare`]). It still serves only one call and is then
+//! An instance may be created in advance ([`Plugin::warm_up`]). It still serves only one call and is then
 //! dropped.
 
 use std::collections::BTreeSet;

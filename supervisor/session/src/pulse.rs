@@ -21,11 +21,11 @@ tokio::task_local! {
 /// Progress of one driver.
 #[derive(Debug)]
 pub struct Pulse {
-    state: Mutex<State>,
+    state: Mutex<PulseState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct PulseState {
     /// Start of the current step, or time of its last progress.
     since: Instant,
     /// Number of operations elsewhere that the driver waits for. They may be nested.
@@ -44,7 +44,7 @@ impl Pulses {
     /// Registers a driver that starts, and returns its pulse.
     pub fn begin(&self, id: &SessionId) -> Arc<Pulse> {
         let pulse =
-            Arc::new(Pulse { state: Mutex::new(State { since: Instant::now(), elsewhere: 0, held_up: false }) });
+            Arc::new(Pulse { state: Mutex::new(PulseState { since: Instant::now(), elsewhere: 0, held_up: false }) });
         let mut known = lock(&self.known);
         // Drop the entries of ended drivers, so that they do not accumulate.
         known.retain(|_, pulse| pulse.strong_count() > 0);
@@ -62,7 +62,7 @@ impl Pulses {
         self.those(|state| state.held_up)
     }
 
-    fn those(&self, is_meant: impl Fn(&State) -> bool) -> Vec<SessionId> {
+    fn those(&self, is_meant: impl Fn(&PulseState) -> bool) -> Vec<SessionId> {
         let known = lock(&self.known);
         let meant = |pulse: &Weak<Pulse>| pulse.upgrade().is_some_and(|pulse| is_meant(&lock(&pulse.state)));
         known.iter().filter(|(_, pulse)| meant(pulse)).map(|(id, _)| id.clone()).collect()

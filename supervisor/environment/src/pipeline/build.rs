@@ -327,7 +327,7 @@ impl Pipeline {
         }
     }
 
-    /// Prepares the plugins for the next build in the background.
+    /// Creates instances of the plugins for the next build, in the background.
     pub(crate) fn warm_up_plugins(&self) {
         let plugins = self.steps.iter().filter_map(|step| Some((step.plugin.loaded()?.clone(), step.plugin.limits())));
         let plugins: Vec<(Plugin, Limits)> = plugins.collect();

@@ -131,13 +131,13 @@ fn name(pattern: &str) -> Result<Glob, &'static str> {
 
 /// Patterns together with the directories and links of a call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Prepared<'a> {
+pub(crate) struct CallPatterns<'a> {
     patterns: &'a Patterns,
     places: &'a Places,
     fronts: &'a Fronts,
 }
 
-impl Prepared<'_> {
+impl CallPatterns<'_> {
     fn path(&self, patterns: &[PathPattern], path: &str) -> bool {
         let resolved =
             |pattern: &PathPattern| pattern.front().and_then(|front| self.fronts.get(front)).map(String::as_str);
@@ -283,9 +283,9 @@ impl Rules {
         self.denied.network.iter().any(|pattern| pattern.denies(address, port))
     }
 
-    /// Returns the granted patterns, prepared for one call.
-    pub(crate) fn granted<'a>(&'a self, places: &'a Places, led: &'a ResolvedFronts) -> Prepared<'a> {
-        Prepared { patterns: &self.granted, places, fronts: &led.trusted }
+    /// Returns the granted patterns for one call.
+    pub(crate) fn granted<'a>(&'a self, places: &'a Places, led: &'a ResolvedFronts) -> CallPatterns<'a> {
+        CallPatterns { patterns: &self.granted, places, fronts: &led.trusted }
     }
 
     /// Decides about a request: it must be granted, wanted and not denied. `within` reports whether the request
@@ -294,7 +294,7 @@ impl Rules {
         &self,
         places: &Places,
         led: &ResolvedFronts,
-        within: impl Fn(Prepared<'_>) -> bool,
+        within: impl Fn(CallPatterns<'_>) -> bool,
     ) -> Result<(), Outside> {
         self.judge_apart(places, led, &within, &within)
     }
@@ -304,18 +304,18 @@ impl Rules {
         &self,
         places: &Places,
         led: &ResolvedFronts,
-        within: impl Fn(Prepared<'_>) -> bool,
-        denied: impl Fn(Prepared<'_>) -> bool,
+        within: impl Fn(CallPatterns<'_>) -> bool,
+        denied: impl Fn(CallPatterns<'_>) -> bool,
     ) -> Result<(), Outside> {
         let wanted = self.wanted.as_ref().ok_or(Outside::NotDescribed)?;
-        if denied(Prepared { patterns: &self.denied, places, fronts: &led.denied }) {
+        if denied(CallPatterns { patterns: &self.denied, places, fronts: &led.denied }) {
             return Err(Outside::Denied);
         }
-        let prepared = |patterns| Prepared { patterns, places, fronts: &led.trusted };
-        if !within(prepared(&self.granted)) {
+        let of_call = |patterns| CallPatterns { patterns, places, fronts: &led.trusted };
+        if !within(of_call(&self.granted)) {
             return Err(Outside::Granted);
         }
-        if !within(prepared(wanted)) {
+        if !within(of_call(wanted)) {
             return Err(Outside::Wanted);
         }
         Ok(())

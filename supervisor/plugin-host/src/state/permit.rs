@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 use super::CallState;
 use crate::call::Failure;
 use crate::grant::fronts::{Follow, resolve};
-use crate::grant::{Outside, PathError, Places, Prepared, RequestedPath, ResolvedFronts, Rules};
+use crate::grant::{CallPatterns, Outside, PathError, Places, RequestedPath, ResolvedFronts, Rules};
 use crate::text::shown;
 
 /// Maximum number of threads that resolve links for one plugin. A thread that accesses a dead file server never
@@ -100,7 +100,7 @@ pub(super) fn refused(what: &str, outside: Outside) -> Failure {
 
 impl CallState {
     /// Decides about a request that no symbolic link affects.
-    pub(super) fn judge(&self, what: &str, within: impl Fn(Prepared<'_>) -> bool) -> Result<(), Failure> {
+    pub(super) fn judge(&self, what: &str, within: impl Fn(CallPatterns<'_>) -> bool) -> Result<(), Failure> {
         let verdict = self.bounds.rules.judge(&self.places, &ResolvedFronts::default(), within);
         verdict.map_err(|outside| refused(what, outside))
     }
