@@ -9,12 +9,22 @@ use agentd_api::Event;
 use agentd_journal::{Line, Reader};
 use jiff::Timestamp;
 
-use super::drive::DriverError;
 use agentd_decide::acp;
 
 /// Maximum number of steps of one read, so that the driver can attend to other events in between.
 const MAX_STEPS: usize = 2_000;
 const MAX_BYTES: usize = 4 << 20;
+
+/// Error that ends a driver.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DriverError {
+    #[error("the journal cannot be read")]
+    Read(#[from] agentd_journal::ReadError),
+    #[error("the journal contains an invalid record")]
+    Event(#[from] agentd_api::event::InvalidEvent),
+    #[error("record {seq} of the journal has an invalid time")]
+    Time { seq: u64, source: jiff::Error },
+}
 
 /// One step of the fold.
 #[derive(Debug)]

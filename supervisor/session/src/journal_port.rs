@@ -14,7 +14,7 @@ use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
 
-use crate::drive::KeeperSearch;
+use crate::keeper_search::KeeperSearch;
 use crate::launch::{Connection, LinkError};
 use crate::pulse;
 use agentd_decide::batch::Batch;

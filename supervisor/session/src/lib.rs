@@ -22,6 +22,7 @@ mod follow;
 pub mod generation;
 pub mod isolation;
 mod journal_port;
+mod keeper_search;
 pub mod launch;
 mod launch_plan;
 mod needs;

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use super::creation::{create_files, fault};
 use super::document::Document;
 use super::journal_port::Journal;
-use super::resting::{Made, Resting};
+use super::resting::{Resting, SessionParts};
 use super::{Session, aside, cleanup, needs};
 use crate::generation::Generations;
 use crate::isolation;
@@ -123,7 +123,7 @@ impl Sessions {
         let id = name.parse::<SessionId>().map_err(|error| error.to_string())?;
         let document = Document::read(&self.generations.now().daemon.directories.session(&id), &id)
             .map_err(|error| chain(&error))?;
-        let made = Made::of(&self.generations, document, may_have_remains);
+        let made = SessionParts::of(&self.generations, document, may_have_remains);
         self.start(made, None).map(drop).map_err(|problem| problem.detail)
     }
 
@@ -165,8 +165,8 @@ impl Sessions {
 
     /// Registers the session and starts its driver, unless the session is at rest. Refuses a name that is in use
     /// and a child too many.
-    fn start(&self, made: Made, parent: Option<&ParentSession>) -> Result<Session, Problem> {
-        let Made { driver, inbox, published } = made;
+    fn start(&self, made: SessionParts, parent: Option<&ParentSession>) -> Result<Session, Problem> {
+        let SessionParts { driver, inbox, published } = made;
         let (document, directory, is_at_rest) =
             (&driver.recorder.document, driver.recorder.journal.directory.clone(), driver.recorder.current);
         let (id, key, name) = (document.id.clone(), document.key.clone(), document.spec.name.clone());
@@ -330,7 +330,7 @@ impl Sessions {
             }
         };
         let generations = Arc::clone(&self.generations);
-        let made = pulse::blocking(move || Made::of(&generations, document, false)).await;
+        let made = pulse::blocking(move || SessionParts::of(&generations, document, false)).await;
         let started = self.start(made, parent.as_ref());
         if started.is_err() {
             discard(vec![directory]).await;
@@ -488,7 +488,7 @@ impl Sessions {
             // After an error the directory is still there, so the session is registered again.
             renamed.map_err(|error| {
                 let document = Document::read(&from, &id).ok();
-                (error, document.map(|document| Made::of(&generations, document, false)))
+                (error, document.map(|document| SessionParts::of(&generations, document, false)))
             })
         });
         if let Err((error, made)) = renamed.await {

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::document::Document;
-use super::drive::{Driver, Request, World};
+use super::drive::{Driver, Processes, Request};
 use super::{Published, view};
 use crate::generation::Generations;
 
@@ -26,13 +26,13 @@ fn span_of(id: &SessionId) -> tracing::Span {
 }
 
 /// A session with its driver, before its registration.
-pub(super) struct Made {
+pub(super) struct SessionParts {
     pub(super) driver: Box<Driver>,
     pub(super) inbox: mpsc::Sender<Box<Request>>,
     pub(super) published: watch::Receiver<Arc<Published>>,
 }
 
-impl Made {
+impl SessionParts {
     /// Creates the driver of a session, and publishes the state that the document contains. Reads from the disk
     /// whether the session is at rest.
     pub(super) fn of(generations: &Generations, mut document: Document, may_have_remains: bool) -> Self {
@@ -40,8 +40,15 @@ impl Made {
         let state = document.take_state();
         let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
-        let mut driver =
-            Box::new(Driver::new(generations, document, receiver, state, publish, may_have_remains, Arc::new(World)));
+        let mut driver = Box::new(Driver::new(
+            generations,
+            document,
+            receiver,
+            state,
+            publish,
+            may_have_remains,
+            Arc::new(Processes),
+        ));
         let _entered = span_of(driver.id()).entered();
         driver.recorder.current = driver.is_at_rest();
         if driver.recorder.current {

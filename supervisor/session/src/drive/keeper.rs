@@ -23,7 +23,7 @@ use agentd_keeper::protocol::{Hello, ToKeeper};
 use tokio::time::Instant;
 
 use super::mending::together;
-use super::silent::{ForcedStop, KeeperSearch};
+use super::silent::{self, ForcedStop};
 use super::{Driver, DriverError};
 use crate::document::Document;
 use crate::ending;
@@ -255,8 +255,7 @@ impl Driver {
         }
         let (generation, journal) = (&self.terms.generation, self.recorder.journal.clone());
         let socket = generation.daemon.directories.keeper_socket(self.id());
-        let search =
-            KeeperSearch::begin(Arc::clone(&self.outside), socket, journal, generation.keeper_patience(), reach);
+        let search = silent::begin(Arc::clone(&self.outside), socket, journal, generation.keeper_patience(), reach);
         self.recorder.port = Port::Silent(search);
     }
 

@@ -35,10 +35,10 @@ use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
-pub(crate) use outside::World;
-pub(crate) use silent::KeeperSearch;
+pub(crate) use outside::Processes;
 
 use crate::document::Document;
+use crate::follow::DriverError;
 use crate::generation::Generations;
 use crate::journal_port::{Port, PortError};
 use crate::launch::{Connection, LinkError};
@@ -113,17 +113,6 @@ struct Stop {
     sent: bool,
     /// A stop that ends, or will end, the keeper by force.
     forced: Option<ForcedStop>,
-}
-
-/// Error that ends a driver.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum DriverError {
-    #[error("the journal cannot be read")]
-    Read(#[from] agentd_journal::ReadError),
-    #[error("the journal contains an invalid record")]
-    Event(#[from] agentd_api::event::InvalidEvent),
-    #[error("record {seq} of the journal has an invalid time")]
-    Time { seq: u64, source: jiff::Error },
 }
 
 impl Driver {

@@ -13,7 +13,7 @@ use crate::bringup::{self, Progress};
 use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError};
 use crate::launch_plan::LaunchPlan;
 
-/// The world outside of a session. [`World`] has processes; a test runs without processes.
+/// The parts of the system that a driver acts on. [`Processes`] starts real processes; a test starts none.
 #[async_trait]
 pub(crate) trait Outside: fmt::Debug + Send + Sync {
     /// Begins a bring-up in a task of its own.
@@ -29,12 +29,12 @@ pub(crate) trait Outside: fmt::Debug + Send + Sync {
     async fn introduced(&self, socket: &Path, patience: &KeeperLimits) -> Result<Box<dyn Connection>, LinkError>;
 }
 
-/// The machine's own processes.
+/// Bring-ups in tasks, and keepers as processes of the machine.
 #[derive(Debug)]
-pub(crate) struct World;
+pub(crate) struct Processes;
 
 #[async_trait]
-impl Outside for World {
+impl Outside for Processes {
     fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
         tokio::spawn(bringup::run(plan, report).in_current_span())
     }

@@ -14,52 +14,28 @@ use agentd_api::hint;
 use agentd_api::reason;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType};
 use agentd_api::{Code, Problem};
-use jiff::Timestamp;
-use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
 use super::outside::Outside;
 use super::recorder::Recorder;
 use crate::journal_port::{Journal, Port, is_held};
+use crate::keeper_search::KeeperSearch;
 use crate::launch::{Connection, KeeperLimits};
 use crate::pulse;
 
 /// Interval between two attempts to reach the keeper.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Task that waits for a keeper to answer, beside the driver. Dropping the value ends the task.
-#[derive(Debug)]
-pub(crate) struct KeeperSearch {
-    task: JoinHandle<Option<Box<dyn Connection>>>,
-    since: Timestamp,
-    /// Sequence number up to which the journal may be read; see [`Port::reach`].
-    pub(crate) reach: u64,
-}
-
-impl KeeperSearch {
-    pub(super) fn begin(
-        outside: Arc<dyn Outside>,
-        socket: PathBuf,
-        journal: Journal,
-        patience: KeeperLimits,
-        reach: u64,
-    ) -> Self {
-        let task =
-            tokio::spawn(async move { look_for(&*outside, &socket, &journal, &patience).await }.in_current_span());
-        Self { task, since: Timestamp::now(), reach }
-    }
-
-    /// Returns the connection to the keeper, or `None` when the keeper is gone.
-    pub(super) async fn found(&mut self) -> Option<Box<dyn Connection>> {
-        // After a panic of the task the driver looks for the keeper itself.
-        (&mut self.task).await.ok().flatten()
-    }
-}
-
-impl Drop for KeeperSearch {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
+/// Starts to look for the keeper.
+pub(super) fn begin(
+    outside: Arc<dyn Outside>,
+    socket: PathBuf,
+    journal: Journal,
+    patience: KeeperLimits,
+    reach: u64,
+) -> KeeperSearch {
+    let task = tokio::spawn(async move { look_for(&*outside, &socket, &journal, &patience).await }.in_current_span());
+    KeeperSearch::new(task, reach)
 }
 
 async fn look_for(
