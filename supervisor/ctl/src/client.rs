@@ -34,7 +34,6 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::Range;
 use crate::error::Error;
-use crate::stream::StreamStart;
 use crate::way::Way;
 
 /// Time limit of an answer, in addition to the wait that the request asks for.
@@ -65,6 +64,15 @@ pub(crate) struct Terms {
     /// Time limit of the wait for missing prerequisites.
     pub(crate) wait: Option<Duration>,
     pub(crate) force: bool,
+}
+
+/// Start of a stream of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StreamStart {
+    /// After this sequence number; `0` starts at the first record.
+    After(u64),
+    /// This number of records before the end.
+    Last(u64),
 }
 
 impl Terms {

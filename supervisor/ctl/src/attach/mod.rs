@@ -13,7 +13,7 @@ use agentd_api::{Body, Event, PermissionId, TurnId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::client::Client;
+use crate::client::{Client, StreamStart};
 use crate::conversation::{Conversation, Down, Item, exit_of};
 use crate::error::Error;
 use crate::failure::Failure;
@@ -21,7 +21,7 @@ use crate::input::{self, Input};
 use crate::output::Reader;
 use crate::render::Renderer;
 use crate::start::Starter;
-use crate::stream::{EventStream, Next, StreamStart};
+use crate::stream::{EventStream, Next};
 use crate::terminal_variables::count_of_terminal;
 
 /// A second Ctrl-C within this time leaves the session.

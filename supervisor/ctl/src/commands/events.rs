@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use http_body_util::BodyExt;
 
 use super::{Context, tell};
+use crate::client::StreamStart;
 use crate::error::Error;
 use crate::output::Reader;
-use crate::stream::{EventStream, Next, StreamStart};
+use crate::stream::{EventStream, Next};
 
 pub(super) async fn events(
     context: &Context,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
 use crate::args::{NewArgs, TermsArgs};
-use crate::client::{Document, Terms};
+use crate::client::{Document, StreamStart, Terms};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
@@ -122,12 +122,8 @@ async fn settled(
     let mut told = None;
     waits(&mut told, session::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
     waits(&mut told, session::progress(&document.value).map(str::to_owned))?;
-    let mut events = EventStream::follow(
-        context.client.clone(),
-        id.clone(),
-        stream::StreamStart::After(after),
-        context.starter.clone(),
-    );
+    let mut events =
+        EventStream::follow(context.client.clone(), id.clone(), StreamStart::After(after), context.starter.clone());
     while !document.value.status.phase.is_settled() {
         let Ok(next) = tokio::time::timeout_at(until, events.next()).await else {
             return patiently(|| context.client.session(&id)).await;

@@ -21,8 +21,6 @@ mod talk;
 mod upgrade;
 mod validate;
 
-pub(crate) use plugin::NewError;
-
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::time::Duration;

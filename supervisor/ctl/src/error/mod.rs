@@ -1,11 +1,17 @@
 //! Defines the errors of `agentctl`, their exit statuses and hints.
 
+mod new_plugin;
+mod service;
+
 use std::io::{self, Write};
 use std::path::PathBuf;
 
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::{Code, Problem};
 use hyper::body::Bytes;
+
+pub(crate) use new_plugin::NewError;
+pub(crate) use service::ServiceError;
 
 use crate::failure::Failure;
 use crate::prerequisite;
@@ -77,9 +83,9 @@ pub(crate) enum Error {
     #[error("{message}")]
     Tool { message: String, hint: Option<String> },
     #[error(transparent)]
-    NewPlugin(#[from] crate::commands::NewError),
+    NewPlugin(#[from] NewError),
     #[error(transparent)]
-    Service(#[from] crate::service::ServiceError),
+    Service(#[from] ServiceError),
     /// The arguments parse but contradict each other or the situation.
     #[error("{detail}")]
     Usage { detail: String, hint: String },

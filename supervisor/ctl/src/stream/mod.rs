@@ -13,8 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
-use crate::client::Client;
-use crate::client::nobody_listens;
+use crate::client::{Client, StreamStart, nobody_listens};
 use crate::error::Error;
 use crate::reach::bring_up;
 use crate::start::Starter;
@@ -28,15 +27,6 @@ const REVIVE: Duration = Duration::from_secs(2);
 /// Maximum length of a line, in bytes. A record holds at most one line of the agent, whose length the keeper
 /// bounds.
 const MAX_LINE: usize = 256 << 20;
-
-/// Start of the stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum StreamStart {
-    /// After this sequence number; `0` starts at the first record.
-    After(u64),
-    /// This number of records before the end.
-    Last(u64),
-}
 
 /// Item of the stream.
 #[derive(Debug)]

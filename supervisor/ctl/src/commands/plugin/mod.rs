@@ -10,8 +10,6 @@ mod new;
 mod templates;
 mod test;
 
-pub(crate) use new::NewError;
-
 use super::Context;
 use crate::args::plugin::PluginCommand;
 use crate::error::Error;

@@ -11,34 +11,13 @@ use std::path::{Path, PathBuf};
 use super::templates::{self, Part};
 use crate::args::plugin::{Language, NewPluginArgs};
 use crate::commands::print;
-use crate::error::Error;
+use crate::error::{Error, NewError};
 use crate::terminal::Screen;
 
 /// Name of the plugin in the templates.
 const PLACEHOLDER: &str = "my-plugin";
 /// Maximum length of a plugin's name in the interface.
 const LONGEST_NAME: usize = 64;
-
-/// Reason why no project was created.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum NewError {
-    #[error("{name:?} is not a valid plugin name: {what}")]
-    Name { name: String, what: &'static str },
-    #[error("{} already exists, and is not an empty directory", .0.display())]
-    Exists(PathBuf),
-    #[error("cannot create {}", path.display())]
-    Make { path: PathBuf, source: io::Error },
-}
-
-impl NewError {
-    pub(crate) fn hint(&self) -> Option<String> {
-        match self {
-            Self::Name { .. } => Some("1 to 64 of a-z, 0-9 and -, beginning with a letter: corp-modules".to_owned()),
-            Self::Exists(_) => Some("choose another directory with --dir, or remove it".to_owned()),
-            Self::Make { .. } => None,
-        }
-    }
-}
 
 pub(super) fn new(args: NewPluginArgs) -> Result<u8, Error> {
     check_name(&args.name)?;
