@@ -8,12 +8,12 @@ use agentd_api::plugin::PluginView;
 use agentd_api::session::{Condition, ConditionType, PermissionPolicy, Phase, SessionSpec, SessionView};
 use serde_json::Value;
 
-use crate::effects::{From, Given, Kind, component};
+use crate::effects::{GivenChange, Kind, ValueSource, component};
 use crate::harness::digest::sha256;
 use crate::harness::{Daemon, Session};
 
 /// Returns a daemon with a provider that makes these changes under this grant, before the user's scripts.
-async fn giving(given: &[Given<'_>], grant: &str) -> Daemon {
+async fn giving(given: &[GivenChange<'_>], grant: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     let component = component(given);
     let file = daemon.root().join("config/corp.wasm");
@@ -64,8 +64,8 @@ const ATTACKS: [(&str, &str); 6] = [
     ("LD_LIBRARY_PATH", "/evil"),
 ];
 
-fn attacks() -> Vec<Given<'static>> {
-    ATTACKS.iter().map(|&(name, value)| (name, Kind::Set(From::Text(value)), None)).collect()
+fn attacks() -> Vec<GivenChange<'static>> {
+    ATTACKS.iter().map(|&(name, value)| (name, Kind::Set(ValueSource::Text(value)), None)).collect()
 }
 
 #[tokio::test]
@@ -74,8 +74,12 @@ async fn a_provider_sets_no_variable_that_it_is_not_granted_and_no_pattern_grant
         (attacks(), "", "variables = [\"BASH_ENV\", \"BASH_FUNC_cat%%\", \"LD_AUDIT\""),
         (attacks(), "variables = [\"*\", \"BASH_*\", \"LD_*\", \"PS?\", \"LD_AUDIT\"]", "\"SHELLOPTS\"]"),
         (vec![("A", Kind::Unset, None)], "variables = [\"B\"]", "variables = [\"A\"]"),
-        (vec![("PATH", Kind::Prepend(From::Text("/evil")), None)], "variables = [\"*\"]", "variables = [\"PATH\"]"),
-        (vec![("LD_PRELOAD", Kind::File("x.so", From::Text("x")), None)], "", "variables = [\"LD_PRELOAD\"]"),
+        (
+            vec![("PATH", Kind::Prepend(ValueSource::Text("/evil")), None)],
+            "variables = [\"*\"]",
+            "variables = [\"PATH\"]",
+        ),
+        (vec![("LD_PRELOAD", Kind::File("x.so", ValueSource::Text("x")), None)], "", "variables = [\"LD_PRELOAD\"]"),
     ] {
         let daemon = giving(&given, grant).await;
         let condition = refusal(&daemon).await;
@@ -90,8 +94,8 @@ async fn a_provider_sets_no_variable_that_it_is_not_granted_and_no_pattern_grant
 async fn what_a_provider_was_granted_to_set_goes_to_the_agent_and_into_no_run_of_the_daemons_own() {
     let names = ATTACKS.map(|(name, _)| format!("{name:?}")).join(", ");
     let mut given = attacks();
-    given.push(("PATH", Kind::Prepend(From::Text("/tool/bin")), None));
-    given.push(("LM_FILE", Kind::Set(From::Text("27000@licenses")), None));
+    given.push(("PATH", Kind::Prepend(ValueSource::Text("/tool/bin")), None));
+    given.push(("LM_FILE", Kind::Set(ValueSource::Text("27000@licenses")), None));
     let daemon = giving(&given, &format!("variables = [{names}, \"PATH\", \"LM_*\"]")).await;
     let session = daemon.session(&spec(&daemon)).await;
     let home = daemon.home();
@@ -114,7 +118,7 @@ async fn what_a_provider_was_granted_to_set_goes_to_the_agent_and_into_no_run_of
 
 #[tokio::test]
 async fn a_provider_is_given_a_variable_that_is_a_secret_only_by_its_exact_name() {
-    let copy: &[Given<'_>] = &[("COPY", Kind::Set(From::Variable("MY_TOKEN")), None)];
+    let copy: &[GivenChange<'_>] = &[("COPY", Kind::Set(ValueSource::Variable("MY_TOKEN")), None)];
     for (grant, given) in [
         ("variables = [\"COPY\"]", ""),
         ("variables = [\"COPY\"], secret = [\"*\", \"MY_*\"]", ""),

@@ -21,7 +21,7 @@ use crate::harness::{Daemon, Session};
 
 /// Source of a value.
 #[derive(Clone, Copy)]
-pub(crate) enum From<'a> {
+pub(crate) enum ValueSource<'a> {
     Text(&'a str),
     /// The variable of the environment so far with this name, which has eight bytes.
     Variable(&'a str),
@@ -29,15 +29,15 @@ pub(crate) enum From<'a> {
 
 #[derive(Clone, Copy)]
 pub(crate) enum Kind<'a> {
-    Set(From<'a>),
+    Set(ValueSource<'a>),
     Unset,
-    Prepend(From<'a>),
+    Prepend(ValueSource<'a>),
     Secret(&'a str),
-    File(&'a str, From<'a>),
+    File(&'a str, ValueSource<'a>),
 }
 
 /// One change: the variable, its value, and its validity in milliseconds.
-pub(crate) type Given<'a> = (&'a str, Kind<'a>, Option<u64>);
+pub(crate) type GivenChange<'a> = (&'a str, Kind<'a>, Option<u64>);
 
 /// Address of the changes in the guest's memory, and the size of one change.
 const CHANGES: usize = 8192;
@@ -64,10 +64,10 @@ impl Memory {
         self.changes[at..at + 4].copy_from_slice(&u32::try_from(word).unwrap().to_le_bytes());
     }
 
-    fn value(&mut self, at: usize, value: From<'_>) {
+    fn value(&mut self, at: usize, value: ValueSource<'_>) {
         match value {
-            From::Text(text) => self.text(at, text),
-            From::Variable(name) => {
+            ValueSource::Text(text) => self.text(at, text),
+            ValueSource::Variable(name) => {
                 let name = u64::from_le_bytes(name.as_bytes().try_into().expect("a name of eight bytes"));
                 let into = CHANGES + at;
                 write!(self.fetch, "(call $find (local.get 10) (local.get 11) (i64.const {name}) (i32.const {into}))")
@@ -97,7 +97,7 @@ fn escaped(bytes: &[u8]) -> String {
 }
 
 /// Returns a component that returns these changes in each call.
-pub(crate) fn component(given: &[Given<'_>]) -> Vec<u8> {
+pub(crate) fn component(given: &[GivenChange<'_>]) -> Vec<u8> {
     let mut memory = Memory { strings: Vec::new(), changes: vec![0; CHANGE * given.len()], fetch: String::new() };
     for (n, (name, kind, valid_for)) in given.iter().enumerate() {
         let at = CHANGE * n;
@@ -148,7 +148,7 @@ pub(crate) fn component(given: &[Given<'_>]) -> Vec<u8> {
 }
 
 /// Returns a daemon whose pipeline ends with these providers. Each provider has a name.
-fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
+fn prepared(providers: &[(&str, &[GivenChange<'_>])]) -> Daemon {
     let daemon = Daemon::prepare();
     let mut text = String::new();
     for plugin in ["snapshot", "whitelist", "env-script"] {
@@ -172,7 +172,7 @@ fn prepared(providers: &[(&str, &[Given<'_>])]) -> Daemon {
     daemon
 }
 
-async fn started(providers: &[(&str, &[Given<'_>])]) -> Daemon {
+async fn started(providers: &[(&str, &[GivenChange<'_>])]) -> Daemon {
     let mut daemon = prepared(providers);
     daemon.run().await;
     daemon
@@ -233,8 +233,8 @@ fn declare(daemon: &Daemon, name: &str, value: Option<&str>, more: &str) {
 #[tokio::test]
 async fn a_secret_that_a_provider_names_is_in_the_agents_variable_and_nowhere_else() {
     let mut daemon = prepared(&[
-        ("corp", &[("WITH_KEY", Kind::Secret("corp"), None), ("GIVEN", Kind::Set(From::Text("x")), None)]),
-        ("after", &[("SEEN", Kind::Set(From::Variable("WITH_KEY")), None)]),
+        ("corp", &[("WITH_KEY", Kind::Secret("corp"), None), ("GIVEN", Kind::Set(ValueSource::Text("x")), None)]),
+        ("after", &[("SEEN", Kind::Set(ValueSource::Variable("WITH_KEY")), None)]),
     ]);
     declare(&daemon, "corp", Some("planted-one-value"), "");
     daemon.run().await;
@@ -265,7 +265,7 @@ async fn a_secret_that_a_provider_names_is_in_the_agents_variable_and_nowhere_el
 
 #[tokio::test]
 async fn a_secret_that_is_not_to_be_had_ends_the_launch_or_is_done_without_as_the_configuration_says() {
-    let give: &[Given<'_>] = &[("WITH_KEY", Kind::Secret("corp"), None)];
+    let give: &[GivenChange<'_>] = &[("WITH_KEY", Kind::Secret("corp"), None)];
     for (declared, expected) in [
         (None, "names the secret \"corp\", which the configuration does not declare"),
         (Some("agents = [\"another\"]"), "which the configuration does not give to this agent"),
@@ -299,7 +299,7 @@ async fn a_file_is_the_users_alone_is_written_nowhere_else_and_goes_with_the_age
     let content = "registry=https://npm.example/\n//npm.example/:_authToken=planted-token-1\n";
     let daemon = started(&[(
         "corp",
-        &[("NPM_TOKEN_FILE", Kind::File("npmrc", From::Text(content)), None), ("KEPT", Kind::Unset, None)],
+        &[("NPM_TOKEN_FILE", Kind::File("npmrc", ValueSource::Text(content)), None), ("KEPT", Kind::Unset, None)],
     )])
     .await;
     let session = daemon.session(&spec(&daemon)).await;
@@ -331,7 +331,7 @@ async fn a_file_is_the_users_alone_is_written_nowhere_else_and_goes_with_the_age
 
 #[tokio::test]
 async fn two_providers_that_give_one_file_are_both_named() {
-    let give: &[Given<'_>] = &[("A_FILE", Kind::File("token", From::Text("x")), None)];
+    let give: &[GivenChange<'_>] = &[("A_FILE", Kind::File("token", ValueSource::Text("x")), None)];
     let daemon = started(&[("first", give), ("second", give)]).await;
     let session = daemon.create(&spec(&daemon)).await;
     let view = session.wait_for_phase(Phase::Failed).await;

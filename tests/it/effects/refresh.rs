@@ -8,7 +8,9 @@ use agentd_api::event::{Body, EnvironmentRefreshed};
 use agentd_api::session::Phase;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
 
-use super::{From, Given, Kind, agents, condition, environment, files, prepared, script, spec, started, variable};
+use super::{
+    GivenChange, Kind, ValueSource, agents, condition, environment, files, prepared, script, spec, started, variable,
+};
 use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, until};
@@ -24,12 +26,12 @@ fn refreshes(session: &Session) -> Vec<EnvironmentRefreshed> {
 }
 
 /// A file from `EFFECT_A`, a variable from `EFFECT_B`, and a constant variable, each valid for a second.
-const LIMITED: &[Given<'static>] = &[
-    ("A_FILE", Kind::File("token", From::Variable("EFFECT_A")), Some(1000)),
-    ("A_VALUE", Kind::Set(From::Variable("EFFECT_B")), Some(1000)),
-    ("THE_SAME", Kind::Set(From::Text("x")), Some(1000)),
-    ("PATH", Kind::Prepend(From::Text("/from/corp")), Some(3_600_000)),
-    ("FOR_EVER", Kind::Set(From::Variable("EFFECT_B")), None),
+const LIMITED: &[GivenChange<'static>] = &[
+    ("A_FILE", Kind::File("token", ValueSource::Variable("EFFECT_A")), Some(1000)),
+    ("A_VALUE", Kind::Set(ValueSource::Variable("EFFECT_B")), Some(1000)),
+    ("THE_SAME", Kind::Set(ValueSource::Text("x")), Some(1000)),
+    ("PATH", Kind::Prepend(ValueSource::Text("/from/corp")), Some(3_600_000)),
+    ("FOR_EVER", Kind::Set(ValueSource::Variable("EFFECT_B")), None),
 ];
 
 fn effects(daemon: &Daemon, a: &str, b: &str) {
@@ -185,10 +187,10 @@ async fn a_refresh_that_fails_is_said_is_tried_again_with_pauses_and_holds_nothi
 }
 
 /// A file and a variable that are valid for this number of milliseconds.
-fn holding(milliseconds: u64) -> [Given<'static>; 2] {
+fn holding(milliseconds: u64) -> [GivenChange<'static>; 2] {
     [
-        ("A_FILE", Kind::File("token", From::Variable("EFFECT_A")), Some(milliseconds)),
-        ("A_VALUE", Kind::Set(From::Variable("EFFECT_B")), Some(milliseconds)),
+        ("A_FILE", Kind::File("token", ValueSource::Variable("EFFECT_A")), Some(milliseconds)),
+        ("A_VALUE", Kind::Set(ValueSource::Variable("EFFECT_B")), Some(milliseconds)),
     ]
 }
 
@@ -305,8 +307,8 @@ async fn a_provider_whose_answer_holds_for_no_time_is_not_asked_in_a_loop() {
 
 #[tokio::test]
 async fn what_has_expired_when_it_comes_is_asked_for_after_pauses_that_double() {
-    let short: &[Given<'_>] = &[("A_VALUE", Kind::Set(From::Text("x")), Some(1000))];
-    let long: &[Given<'_>] = &[("ANOTHER", Kind::Set(From::Text("x")), Some(3_600_000))];
+    let short: &[GivenChange<'_>] = &[("A_VALUE", Kind::Set(ValueSource::Text("x")), Some(1000))];
+    let long: &[GivenChange<'_>] = &[("ANOTHER", Kind::Set(ValueSource::Text("x")), Some(3_600_000))];
     let mut daemon = prepared(&[("corp", short), ("after", long)]);
     // The script runs between both providers, and takes longer than the first provider's answer is valid.
     let step = |plugin: &str| format!("[[environment.providers]]\nplugin = \"{plugin}\"\n");
@@ -325,7 +327,7 @@ async fn what_has_expired_when_it_comes_is_asked_for_after_pauses_that_double() 
 
 #[tokio::test]
 async fn what_was_stored_is_not_given_again_beyond_its_time() {
-    let daemon = started(&[("corp", &[("A_VALUE", Kind::Set(From::Variable("EFFECT_B")), Some(1000))])]).await;
+    let daemon = started(&[("corp", &[("A_VALUE", Kind::Set(ValueSource::Variable("EFFECT_B")), Some(1000))])]).await;
     effects(&daemon, "x", "one");
     let mut spec = spec(&daemon);
     spec.environment.refresh = Some(Refresh::Stored);
