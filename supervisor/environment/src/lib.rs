@@ -18,6 +18,7 @@
 //! | `pipeline` | calls the providers and applies agentd's own steps |
 //! | `expiry` | renews values of limited lifetime |
 
+mod blocking;
 mod expiry;
 mod lock;
 mod login;

@@ -11,6 +11,7 @@ use agentd_keeper::protocol::{StopTimes, ToKeeper};
 use super::{Session, ending};
 use crate::generation::Generation;
 use crate::launch::Link;
+use crate::pulse;
 use agentd_host::directories::Directories;
 
 /// A runtime directory of a keeper without a session.
@@ -61,7 +62,8 @@ impl StrayRuntime {
         if ending::has_keeper(&directory).await {
             ending::end(&generation, &self.id, &directory, None).await;
         }
-        if let Err(error) = std::fs::remove_dir_all(&self.runtime) {
+        let runtime = self.runtime;
+        if let Err(error) = pulse::blocking(move || std::fs::remove_dir_all(runtime)).await {
             tracing::warn!(agentd.session = %self.id, %error, "cannot remove a runtime directory that has no session");
         }
     }

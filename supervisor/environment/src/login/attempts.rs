@@ -3,7 +3,7 @@
 //!
 //! Other modules define how each shell is started (`shell`, `typed`) and how captures are stored (`snapshot`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use agentd_keeper::protocol::{RunResult, Variable};
@@ -13,6 +13,7 @@ use super::quality::{Degraded, Quality};
 use super::seed::Seed;
 use super::shell::{Attempt, Home, Shell, Start};
 use super::typed;
+use crate::blocking::blocking;
 use agentd_config::Children;
 
 /// Fraction of the time for the attempt at a terminal. The rest is for the weaker attempts.
@@ -41,9 +42,8 @@ impl Capture {
         if let Some(directory) = directory.filter(|directory| !typed::can_be_typed(directory)) {
             return Err(CaptureError::Untypable { directory: directory.to_owned() });
         }
-        let is_shell = |path: &Path| Shell::of(path).is_some();
-        let is_known = is_shell(&seed.shell) || seed.shell.canonicalize().is_ok_and(|real| is_shell(&real));
-        if is_known {
+        let shell = seed.shell.clone();
+        if blocking(move || kind_of(&shell)).await.is_some() {
             return self.login_by(seed, directory, deadline).await;
         }
         let mut why = format!("{} is no shell", seed.shell.display());
@@ -74,8 +74,9 @@ impl Capture {
 
     /// Captures the login of the seed's shell.
     async fn login_by(&self, seed: &Seed, directory: Option<&Path>, deadline: Instant) -> Result<Login, CaptureError> {
-        let kind = Shell::of(&seed.shell).or_else(|| Shell::of(&seed.shell.canonicalize().ok()?));
-        let (begun, home) = (Instant::now(), home(&seed.home));
+        let (begun, shell, path) = (Instant::now(), seed.shell.clone(), seed.home.clone());
+        // The home may be on a network, so that reading takes long.
+        let (kind, home) = blocking(move || (kind_of(&shell), home(&path))).await;
         let all = deadline.saturating_duration_since(begun);
         let mut failed: Option<CaptureError> = None;
         if let Some(start) = typed::start(kind, home, self.traces(kind), self.children == Children::Leave, directory) {
@@ -153,14 +154,14 @@ impl Capture {
         let is_traced = kind == Some(Shell::Bash) && start.trace.is_some();
         let untraced =
             || typed::start(kind, home, false, self.children == Children::Leave, directory).unwrap_or_default();
-        let notices = |file: &Path| std::fs::read(file).is_ok_and(|text| typed::notices_trace(&text));
-        if is_traced && Shell::Bash.own_files(&seed.home).iter().any(|file| notices(file)) {
+        let home_path = seed.home.clone();
+        if is_traced && blocking(move || one_notices_trace(&Shell::Bash.own_files(&home_path))).await {
             return self.try_login(seed, untraced(), true, deadline).await;
         }
         let tried = self.try_login(seed, start, true, deadline).await?;
-        let (read, _) = Shell::Bash.files_read(&seed.home, tried.result.sourced.as_ref());
-        let own = |file: &&std::path::PathBuf| !file.starts_with("/etc") && !file.starts_with("/usr");
-        if is_traced && read.iter().filter(own).any(|file| notices(file)) {
+        let (mut read, _) = Shell::Bash.files_read(&seed.home, tried.result.sourced.as_ref());
+        read.retain(|file| !file.starts_with("/etc") && !file.starts_with("/usr"));
+        if is_traced && blocking(move || one_notices_trace(&read)).await {
             return self.try_login(seed, untraced(), true, deadline).await;
         }
         Ok(tried)
@@ -246,6 +247,16 @@ impl CaptureError {
     fn is_late(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::LoginTimedOut { .. } | Self::Unanswered { .. })
     }
+}
+
+/// Returns the kind of a shell, from its name or from the name of the program that its path leads to.
+fn kind_of(shell: &Path) -> Option<Shell> {
+    Shell::of(shell).or_else(|| Shell::of(&shell.canonicalize().ok()?))
+}
+
+/// Reports whether one of the files would behave otherwise in a traced shell.
+fn one_notices_trace(files: &[PathBuf]) -> bool {
+    files.iter().any(|file| std::fs::read(file).is_ok_and(|text| typed::notices_trace(&text)))
 }
 
 /// Collects the facts about the home directory for `Shell::login`.

@@ -25,6 +25,7 @@ use super::entry::{ASKED_FOR, Due, Entry, Failed, Good};
 use super::fingerprint::{CheckResult, Fingerprints, Watched};
 use super::watcher::{ServedFileSystems, Watcher};
 use super::{Key, LoginShell, Snapshot, Times, depends, place};
+use crate::blocking::blocking;
 use crate::lock::locked;
 use crate::login::capture::{CaptureError, Login};
 use crate::login::quality::{Degraded, Quality};
@@ -493,16 +494,4 @@ struct Run {
     duration: Duration,
     /// Whether the shell must not run again.
     last: bool,
-}
-
-/// Runs work on files outside the shared runtime threads.
-pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(done) => done,
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => std::panic::resume_unwind(panic),
-            // The daemon is shutting down, and this task ends with it.
-            Err(_) => std::future::pending().await,
-        },
-    }
 }

@@ -38,6 +38,7 @@ pub(crate) use terminal::Terminals;
 
 use super::merge::Environment;
 use super::store::Vault;
+use crate::blocking::blocking;
 use crate::lock::locked;
 use crate::login::capture::{Capture, CaptureError, Login, Variables};
 use crate::login::quality::Quality;
@@ -45,7 +46,7 @@ use crate::login::seed::{Seed, SeedError};
 use agentd_api::hex;
 use agentd_config::LoginSource;
 use agentd_host::directories::{DirectoryError, make_private};
-use login::{Lookup, Slot, Terms, blocking};
+use login::{Lookup, Slot, Terms};
 
 /// Identity of a login shell's snapshot.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -16,9 +16,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
 
 use super::fingerprint::Watched;
-use super::login::{Slot, blocking};
+use super::login::Slot;
 use super::watcher::ServedFileSystems;
 use super::{Key, Slots, Snapshot, SnapshotError, Snapshots};
+use crate::blocking::blocking;
 use crate::login::capture::Login;
 use crate::login::hooks::{self, TOOLS, Tool};
 use crate::snapshot::Variables;

@@ -15,9 +15,9 @@ use std::time::Instant;
 use agentd_api::environment::SnapshotSource;
 use agentd_api::reason;
 
-use super::login::blocking;
 use super::place::{SnapshotPlace, VisitOutcome};
 use super::{Snapshot, SnapshotError, Snapshots, Variables, kept_of, path};
+use crate::blocking::blocking;
 use crate::lock::locked;
 use crate::login::quality::Quality;
 use crate::merge::Environment;
