@@ -122,14 +122,6 @@ pub(crate) fn hash(bytes: &[u8]) -> Hash {
     Sha256::digest(bytes).into()
 }
 
-pub(crate) fn hex(hash: &Hash) -> String {
-    use std::fmt::Write as _;
-    hash.iter().fold(String::with_capacity(64), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // writing to a String cannot fail
-        text
-    })
-}
-
 /// Age from which an incomplete copy is considered abandoned and removed.
 const ABANDONED: Duration = Duration::from_hours(1);
 /// Time without use after which compiled code is removed.
@@ -300,7 +292,7 @@ impl Cache {
             Err(error) if passing::is_temporary(&error) => return Err(unseen(&self.directory, error)),
             Err(_) => return Ok(None), // compiling creates the directory, or reports the error
         };
-        let prefix = format!("{}-", hex(&component));
+        let prefix = format!("{}-", hex::encode(component));
         let ending = format!(".{}", self.compiler.code.extension());
         let mut not_seen = None;
         for entry in entries.flatten() {
@@ -329,8 +321,8 @@ impl Cache {
     fn take_in(&self, engine: &Engine, component: Hash, output: &File) -> Result<Compiled, CompiledError> {
         let file = |operation, path: &Path, source| CompiledError::File { operation, path: path.to_owned(), source };
         let own = hash_of(output).map_err(|source| file("read", &self.directory, source))?;
-        let own = hex(&own);
-        let path = self.directory.join(format!("{}-{own}.{}", hex(&component), self.compiler.code.extension()));
+        let own = hex::encode(own);
+        let path = self.directory.join(format!("{}-{own}.{}", hex::encode(component), self.compiler.code.extension()));
         let mut taken = Err(Rejection::Removed);
         match give_name(output, &path) {
             Ok(()) => {}
@@ -462,7 +454,7 @@ fn accept(engine: &Engine, path: &Path, own: &str) -> Result<Compiled, Rejection
     if let Err(TryLockError::WouldBlock) = file.0.try_lock_shared() {
         return Err(Rejection::Removed);
     }
-    if hex(&hash_of(&file.0)?) != own {
+    if hex::encode(hash_of(&file.0)?) != own {
         return Err(Rejection::Unfit("the content does not match the hash in the file name".into()));
     }
     let component = load_file(engine, path)?;

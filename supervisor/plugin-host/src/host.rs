@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use wasmtime::Engine;
 
-use crate::cache::{Cache, Compiled, Hash, OnCompile, blocking, hash, hex};
+use crate::cache::{Cache, Compiled, Hash, OnCompile, blocking, hash};
 use crate::call::{Description, NoSession, Setting};
 use crate::code::{Code, find_out};
 use crate::compiler::{CompileLimits, Compiler};
@@ -190,7 +190,7 @@ impl Host {
         let facts = Facts {
             description,
             narrowed: admission.narrowed,
-            sha256: hex(&read.digest),
+            sha256: hex::encode(read.digest),
             interface: read.made.version,
         };
         let plugin = Plugin::new(linked, facts);
@@ -213,7 +213,7 @@ impl Host {
             interface: read.made.version,
             imports: read.imports,
             size: read.size,
-            sha256: hex(&read.digest),
+            sha256: hex::encode(read.digest),
         })
     }
 
@@ -311,7 +311,7 @@ fn read(plugin: String, source: Source) -> Result<(Arc<[u8]>, Hash), LoadError> 
     }
     let found = hash(&bytes);
     if let Some(pinned) = pinned.filter(|pinned| *pinned != found) {
-        return Err(LoadError::Pin { plugin, found: hex(&found), pinned: hex(&pinned) });
+        return Err(LoadError::Pin { plugin, found: hex::encode(found), pinned: hex::encode(pinned) });
     }
     // The preamble: magic number, version and layer (the component model's Binary.md).
     match bytes.get(..8) {

@@ -4,7 +4,6 @@
 use std::error::Error;
 use std::time::Duration;
 
-use agentd_api::SessionId;
 use tokio_util::sync::CancellationToken;
 
 use crate::pulse;
@@ -15,11 +14,7 @@ const RETRY: Duration = Duration::from_millis(250);
 
 /// Runs `work` on a blocking thread, repeatedly while it fails for scarcity. Ends at success, at another error, or
 /// when the daemon ends.
-pub(super) async fn patiently<T, E, W>(
-    id: &SessionId,
-    shutdown: &CancellationToken,
-    mut work: impl FnMut() -> W,
-) -> Result<T, E>
+pub(super) async fn patiently<T, E, W>(shutdown: &CancellationToken, mut work: impl FnMut() -> W) -> Result<T, E>
 where
     T: Send + 'static,
     E: Error + Send + 'static,
@@ -30,7 +25,7 @@ where
         match pulse::blocking(work()).await {
             Err(error) if exhausted::in_text(&chain(&error)).is_some() && !shutdown.is_cancelled() => {
                 tracing::warn!(
-                    agentd.session = %id, error = %chain(&error),
+                    error = %chain(&error),
                     "cannot read the journal for lack of resources; retrying"
                 );
                 pulse::elsewhere(tokio::time::sleep(RETRY)).await;
@@ -50,14 +45,14 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_that_fails_for_scarcity_is_retried_and_other_failures_are_not() {
-        let (id, shutdown) = ("abcdefghjkmn".parse().unwrap(), CancellationToken::new());
+        let shutdown = CancellationToken::new();
         let read = async |errors: &[i32]| {
             let mut errors = errors.iter().copied();
             let work = || {
                 let error = errors.next().map(io::Error::from_raw_os_error);
                 move || error.map_or(Ok(7), Err)
             };
-            patiently(&id, &shutdown, work).await.map_err(|error| error.raw_os_error())
+            patiently(&shutdown, work).await.map_err(|error| error.raw_os_error())
         };
         assert_eq!(read(&[libc::EMFILE, libc::ENOMEM]).await, Ok(7));
         assert_eq!(read(&[libc::EMFILE, libc::EACCES]).await, Err(Some(libc::EACCES)));

@@ -96,7 +96,7 @@ impl ScriptInspection {
                     (file(&plan.daemon, &plan.id), ScriptsFile { version: VERSION, scripts: digests });
                 if let Err(error) = pulse::blocking(move || files::write_json(&file, &scripts)).await {
                     tracing::warn!(
-                        agentd.session = %plan.id, %error,
+                        %error,
                         "cannot write scripts.json; the next launch will not notice changed scripts"
                     );
                 }

@@ -146,7 +146,7 @@ impl Pipeline {
             match login.variables(deadline).await {
                 Ok(variables) => environment.restore_from_login(variables),
                 Err(error) => {
-                    tracing::warn!(agentd.session = %target.id, %error, "cannot read secrets from the login shell");
+                    tracing::warn!(%error, "cannot read secrets from the login shell");
                 }
             }
         }

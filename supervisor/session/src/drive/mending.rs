@@ -68,7 +68,7 @@ impl Recorder {
 
     /// Returns the sequence numbers of the first and of the last record.
     async fn ends(&self) -> Result<(u64, u64), ReadError> {
-        patiently(self.id(), &self.shutdown, || {
+        patiently(&self.shutdown, || {
             let directory = self.journal.directory.clone();
             move || Ok((agentd_journal::first_seq(&directory)?, agentd_journal::last_seq(&directory)?))
         })
@@ -86,7 +86,7 @@ impl Recorder {
         if !is_damaged || !matches!(self.port, Port::Direct) {
             return Err(error);
         }
-        let mended = patiently(self.id(), &self.shutdown, || {
+        let mended = patiently(&self.shutdown, || {
             let directory = self.journal.directory.clone();
             move || agentd_journal::truncate_torn_tail(&directory)
         });

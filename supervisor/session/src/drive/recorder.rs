@@ -131,7 +131,7 @@ impl Recorder {
         }
         let (mut reader, after, upto) = (self.reader.take(), self.state.seq, self.port.reach());
         // No decision is taken before the journal is read.
-        let (reader, steps) = patiently(&self.document.id, &self.shutdown, || {
+        let (reader, steps) = patiently(&self.shutdown, || {
             let (reader, directory) = (reader.take(), self.journal.directory.clone());
             move || follow::read_some(reader, &directory, after, upto)
         })
