@@ -343,8 +343,8 @@ pub struct ChangeView {
     pub secret: bool,
     /// The last step on the left side. Absent if that side has no record of the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    /// The last step on the right side. Absent if that side has no record of the variable.
     pub before: Option<StepView>,
+    /// The last step on the right side. Absent if that side has no record of the variable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<StepView>,
 }

@@ -25,16 +25,16 @@ pub struct Directories {
 
 /// Directories that the command line sets. `None` selects the default.
 #[derive(Debug, Clone, Default)]
-/// Runtime directory.
 pub struct DirectoryOptions {
-    /// State directory.
+    /// Runtime directory.
     pub runtime: Option<PathBuf>,
-    /// Cache directory.
+    /// State directory.
     pub state: Option<PathBuf>,
-    /// Configuration directory of the user.
+    /// Cache directory.
     pub cache: Option<PathBuf>,
-    /// Configuration directory of the administrator.
+    /// Configuration directory of the user.
     pub config: Option<PathBuf>,
+    /// Configuration directory of the administrator.
     pub system_config: Option<PathBuf>,
 }
 
