@@ -1,6 +1,7 @@
 "use strict";
-// Refuses a sentence of more words than `max`. The sentence may run over several lines, which textlint-rule-en-max-word-count
-// takes for as many sentences. A span of inline code counts as one word. Cells of tables are no paragraphs and are not counted.
+// Refuses a sentence of more words than `max`. The sentence may continue over several lines, which
+// textlint-rule-en-max-word-count counts as several sentences. A span of inline code counts as one word. Cells of
+// tables are not counted.
 const { splitAST, Syntax } = require("sentence-splitter");
 
 function words(node) {

@@ -1,7 +1,7 @@
 "use strict";
-// Gives textlint the comments of a Rust file, or of an interface (WIT), as Markdown. Each line keeps its number: a line of
-// code becomes a blank line. Doc comments (`///`, `//!`) stay as they are. Plain comments become block quotes, in which a
-// sentence may begin with a small letter: many are notes about one line. A comment behind code on its line is not read.
+// Gives textlint the comments of a Rust file, or of an interface (WIT), as Markdown. Each line keeps its number: a line
+// of code becomes a blank line. Doc comments (`///`, `//!`) stay unchanged. Plain comments become block quotes, in
+// which a sentence may begin with a small letter: many are notes about one line. A comment behind code is not read.
 const { parse } = require("@textlint/markdown-to-ast");
 
 const comment = /^\s*\/\/([/!]?)(?!\/) ?(.*)$/;

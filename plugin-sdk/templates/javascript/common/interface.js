@@ -42,7 +42,9 @@ export function told(write, work) {
   try {
     return work();
   } catch (error) {
-    if (error instanceof Error && !("payload" in error)) write("error", `${error.name}: ${error.message}\n${error.stack}`);
+    if (error instanceof Error && !("payload" in error)) {
+      write("error", `${error.name}: ${error.message}\n${error.stack}`);
+    }
     throw error;
   }
 }

@@ -46,7 +46,8 @@ test("what is not granted is a failure and no report", () => {
 });
 
 test("a setting that is wrong is named", () => {
-  for (const [key, values] of [["host", [""]], ["port", ["0"]], ["port", ["65536"]], ["time", ["soon"]], ["remedy", []]]) {
+  const wrongs = [["host", [""]], ["port", ["0"]], ["port", ["65536"]], ["time", ["soon"]], ["remedy", []]];
+  for (const [key, values] of wrongs) {
     const wrong = (thrown) => thrown.tag === "configuration" && thrown.val.key === key;
     assert.throws(() => checked({ [key]: values }, problem("refused", "?")), wrong);
   }

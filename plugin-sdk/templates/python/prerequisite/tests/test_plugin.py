@@ -28,8 +28,8 @@ class Check(unittest.TestCase):
         self.assertEqual((report.facts[0].name, report.facts[0].value), ("address", "10.0.0.1"))
 
     def test_where_it_does_not_the_user_is_told_what_to_do(self):
-        kinds = [network.Problem_NoSuchHost, network.Problem_Refused, network.Problem_Unreachable, network.Problem_TimedOut]
-        for kind in kinds:
+        names = ["NoSuchHost", "Refused", "Unreachable", "TimedOut"]
+        for kind in [getattr(network, f"Problem_{name}") for name in names]:
             report = check({"remedy": ["start the VPN"]}, Err(kind("?")))
             self.assertEqual((report.outcome, report.remedy), (Outcome.FAIL, "start the VPN"), kind)
 

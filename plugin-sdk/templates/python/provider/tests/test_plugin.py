@@ -37,7 +37,8 @@ class Provide(unittest.TestCase):
 
     def test_a_version_need_not_be_text(self):
         changes = provide({"root": ["/opt/t"]}, files={"/opt/t/VERSION": b" caf\xe9 \n"})
-        values = {change.effect.value.name: change.effect.value.value for change in changes if isinstance(change.effect, Effect_Set)}
+        effects = [change.effect.value for change in changes if isinstance(change.effect, Effect_Set)]
+        values = {effect.name: effect.value for effect in effects}
         self.assertEqual(values["TOOLCHAIN_VERSION"], b"caf\xe9")
 
     def test_only_what_is_there_is_dropped(self):
