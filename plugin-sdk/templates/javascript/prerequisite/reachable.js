@@ -57,11 +57,15 @@ export function check(request, host) {
     const { tag, val } = failure(error);
     switch (tag) {
       case "no-such-host": return fails(`there is no host "${settings.host}"`);
-      case "refused": return fails(`nobody listens at ${server}`);
-      case "unreachable": return fails(`there is no way to ${server}`);
+      case "refused": return fails(`no server listens at ${server}`);
+      case "unreachable": return fails(`there is no route to ${server}`);
       case "timed-out": return fails(`${server} did not answer within ${settings.time} ms`);
       case "not-resolved":
-        return { outcome: "unknown", summary: `the address of "${settings.host}" cannot be determined: ${val}`, facts: [] };
+        return {
+          outcome: "unknown",
+          summary: `the address of "${settings.host}" cannot be determined: ${val}`,
+          facts: [],
+        };
       case "other": throw val; // return the host's failure unchanged
       default: throw error;
     }

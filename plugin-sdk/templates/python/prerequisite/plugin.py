@@ -97,9 +97,9 @@ def check(request):
             case network.Problem_NoSuchHost():
                 return fails(f'there is no host "{settings.host}"')
             case network.Problem_Refused():
-                return fails(f"nobody listens at {server}")
+                return fails(f"no server listens at {server}")
             case network.Problem_Unreachable():
-                return fails(f"there is no way to {server}")
+                return fails(f"there is no route to {server}")
             case network.Problem_TimedOut():
                 return fails(f"{server} did not answer within {settings.time} ms")
             case network.Problem_NotResolved(why):

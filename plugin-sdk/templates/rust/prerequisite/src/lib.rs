@@ -72,8 +72,8 @@ impl Prerequisite for Plugin {
                 return Ok(report(Outcome::Pass, format!("{host}:{port} answers"), facts));
             }
             Err(Problem::NoSuchHost(_)) => format!("there is no host \"{host}\""),
-            Err(Problem::Refused(_)) => format!("nobody listens at {host}:{port}"),
-            Err(Problem::Unreachable(_)) => format!("there is no way to {host}:{port}"),
+            Err(Problem::Refused(_)) => format!("no server listens at {host}:{port}"),
+            Err(Problem::Unreachable(_)) => format!("there is no route to {host}:{port}"),
             Err(Problem::TimedOut(_)) => format!("{host}:{port} did not answer within {time} ms"),
             Err(Problem::NotResolved(why)) => {
                 let summary = format!("the address of \"{host}\" cannot be determined: {why}");
