@@ -15,18 +15,18 @@ const KIND: ConditionType = ConditionType::EnvironmentCurrent;
 const FAILED: &str = reason::REFRESH_FAILED;
 const EXPIRING: &str = reason::VARIABLES_EXPIRING;
 
-/// Returns the condition after a refresh. `stale` lists the variables that kept their old values, `over` the values
+/// Returns the condition after a renewal. `stale` lists the variables that kept their old values, `over` the values
 /// that had already expired on arrival.
 pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -> ConditionUpdate {
     if !over.is_empty() {
         let message = format!(
-            "refreshed values had already expired on arrival: {}. agentd requests them again, with pauses that double",
+            "renewed values had already expired on arrival: {}. agentd requests them again, with pauses that double",
             over.join(", ")
         );
         return (ConditionStatus::False, reason::EXPIRED_ON_ARRIVAL, message);
     }
     if stale.is_empty() {
-        let message = "the expiring values were refreshed, and the agent has the new values";
+        let message = "the expiring values were renewed, and the agent has the new values";
         return (ConditionStatus::True, reason::REFRESHED, message.to_owned());
     }
     let describe = |variable: &StaleVariable, word| {
@@ -48,9 +48,9 @@ pub fn after_renewal(stale: &[StaleVariable], over: &[String], now: Timestamp) -
     (ConditionStatus::False, reason::VARIABLES_EXPIRED, message)
 }
 
-/// Returns the condition after a failed refresh. The agent's values stay valid until they expire.
+/// Returns the condition after a failed renewal. The agent's values stay valid until they expire.
 pub fn failed(state: &State, error: &str, now: Timestamp) -> ConditionUpdate {
-    let mut message = format!("expiring values could not be refreshed, and agentd tries again: {error}");
+    let mut message = format!("cannot renew the expiring values; agentd tries again: {error}");
     if let Some(expires) = state.expires {
         message = format!("{message}; the agent's values are valid until {expires}");
     }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_that_fails_takes_nothing_away_before_its_end() {
+    fn a_failed_renewal_takes_nothing_away_before_its_end() {
         let mut state = State::new(at(0));
         state.expires = Some(at(100));
         let (status, reason, message) = failed(&state, "no network", at(99));
