@@ -1,9 +1,7 @@
 //! Formats the details of a permission request for a user: the whole command, the files and the changes.
 //!
-//! A user approves the command itself, not only its title by the agent. Invisible characters, and characters
-//! that change
-//! characters that change the direction of text, are written as escapes. A line therefore cannot look like
-//! another line.
+//! A user approves the command itself, not only its title by the agent. Invisible characters, and characters that
+//! change the direction of text, are written as escapes. A line therefore cannot look like another line.
 
 use agentd_api::permission::ToolDiff;
 use agentd_api::session::PermissionRequest;

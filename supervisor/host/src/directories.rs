@@ -1,4 +1,4 @@
-//! Locations of agentd's files (DESIGN.md section 9), and the checks that other users cannot change them.
+//! Locations of agentd's files (docs/internals/files.md), and the checks that other users cannot change them.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,5 +1,4 @@
-//! Prepares the environment of one launch: builds a new one, or restores the environment of the launch before.
-//! Also stores it.
+//! Builds the environment of one launch, or restores the environment of the launch before. Stores the result.
 //!
 //! Restoring (`stored`) runs no provider. No file contains a secret in clear, so secrets come from other sources:
 //! the sealed file, the memory of this daemon, the login shell. A condition names each missing secret, at every

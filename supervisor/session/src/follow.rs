@@ -18,7 +18,7 @@ const MAX_BYTES: usize = 4 << 20;
 /// Error that ends a driver.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DriverError {
-    #[error("the journal cannot be read")]
+    #[error("cannot read the journal")]
     Read(#[from] agentd_journal::ReadError),
     #[error("the journal contains an invalid record")]
     Event(#[from] agentd_api::event::InvalidEvent),

@@ -38,7 +38,7 @@ pub(crate) enum Port {
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PortError {
-    /// The connection was lost, so the records may or may not be written. Reading the journal tells.
+    /// The connection was lost, so the records may or may not be written. The journal shows which.
     #[error("the connection to the keeper was lost during the write")]
     Lost,
     /// The keeper still runs but does not answer, so the records may or may not be written.

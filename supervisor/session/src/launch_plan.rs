@@ -1,8 +1,8 @@
 //! The plan of one launch: every value that its bring-up needs, computed once at the start of the bring-up.
 //!
 //! A bring-up reads its plan and no configuration, so a reload during the bring-up cannot change the launch. A
-//! setting that is a field of [`LaunchPlan`] takes effect at the next launch. The plan lacks what only the built
-//! environment tells, for example the path of the agent's program.
+//! setting that is a field of [`LaunchPlan`] takes effect at the next launch. Values that
+//! depend on the built environment are not in the plan, for example the path of the agent's program.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

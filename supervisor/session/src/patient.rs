@@ -1,5 +1,5 @@
-//! Retries reads while file descriptors, memory or threads are scarce. Scarcity passes and tells nothing about the
-//! data.
+//! Retries reads while file descriptors, memory or threads are scarce. Such an error is temporary and proves nothing
+//! about the data.
 
 use std::error::Error;
 use std::time::Duration;

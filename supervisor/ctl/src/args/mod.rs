@@ -411,7 +411,7 @@ pub(crate) struct CheckArgs {
     pub(crate) watch: bool,
 }
 
-/// As [`agentd_api::environment::SnapshotSource`].
+/// Value of `--env-from`: mirrors [`agentd_api::environment::SnapshotSource`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum EnvFrom {
     /// The environment of your login shell at each launch
@@ -432,7 +432,7 @@ pub(crate) enum SnapshotCommand {
     Invalidate,
 }
 
-/// As [`agentd_api::isolation::Isolation`].
+/// Value of `--isolation`: mirrors [`agentd_api::isolation::Isolation`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum IsolationArg {
     /// No isolation
@@ -441,14 +441,14 @@ pub(crate) enum IsolationArg {
     Guard,
 }
 
-/// As [`agentd_api::session::RestartPolicy`].
+/// Value of `--restart`: mirrors [`agentd_api::session::RestartPolicy`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Restart {
     Never,
     OnFailure,
 }
 
-/// As [`agentd_api::environment::Refresh`].
+/// Value of `--refresh`: mirrors [`agentd_api::environment::Refresh`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum RefreshPolicy {
     /// Build a new environment
@@ -459,7 +459,7 @@ pub(crate) enum RefreshPolicy {
     Warn,
 }
 
-/// As [`agentd_api::session::ResumeNote`].
+/// Value of `--resume-note`: mirrors [`agentd_api::session::ResumeNote`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
 pub(crate) enum Note {
     Off,

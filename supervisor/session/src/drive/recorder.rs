@@ -1,7 +1,7 @@
 //! The recorder: the only writer of a session's journal on the driver's side, with the state folded from it.
 //!
 //! The recorder appends, reads back, applies and publishes. It also stores the folded state when a session comes to
-//! rest. What follows from a lost or silent keeper is the driver's decision.
+//! rest. The driver decides how to react to a lost or silent keeper.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ use agentd_api::chain;
 use agentd_decide::batch::Batch;
 use agentd_decide::state::{Ended, Run, State};
 
-/// Interval between two looks at the length of a growing journal.
+/// Interval between two measurements of a growing journal.
 const MEASURE: Duration = Duration::from_secs(1);
 
 /// A session's journal, and everything that the driver knows from it.
@@ -59,7 +59,7 @@ pub(crate) struct Recorder {
     logged: Phase,
 }
 
-/// The last look at the length of the journal.
+/// The last measurement of the journal's length.
 #[derive(Debug)]
 struct Measured {
     at: Instant,
@@ -107,7 +107,7 @@ impl Recorder {
         self.keep = generation.config.journal.keep_session.0.0;
     }
 
-    /// Hands the batch to the writer. After [`PortError::Lost`] and [`PortError::Silent`] the journal tells whether
+    /// Hands the batch to the writer. After [`PortError::Lost`] and [`PortError::Silent`] only the journal shows whether
     /// the batch is written.
     pub(super) async fn write(&mut self, batch: Batch) -> Result<Written, PortError> {
         self.requests += 1;
