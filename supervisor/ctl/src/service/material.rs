@@ -57,8 +57,7 @@ pub(crate) fn units(host: &Host, service: &Service, programs: &Path) -> Result<V
     }
 }
 
-/// Returns the completion scripts for bash, zsh and fish, and the man pages, with the paths where shells and
-/// man(1) look for them.
+/// Returns the completion scripts and the man pages, with the paths where shells and man(1) look for them.
 ///
 /// `agentd_page` is the text of agentd(8), if the build to install prints it.
 pub(crate) fn documents(
@@ -76,11 +75,18 @@ pub(crate) fn documents(
             (host.home.join(".local/share"), host.home.join(".config/fish/completions/agentctl.fish"))
         }
     };
+    // The data directory of nushell, which differs on macOS (`$nu.vendor-autoload-dirs`).
+    let nushell = match service {
+        Service::Launchd => host.home.join("Library/Application Support/nushell"),
+        Service::User | Service::System { .. } => share.join("nushell"),
+    };
     let mut files = Vec::new();
     for (shell, path) in [
         (Shell::Bash, share.join("bash-completion/completions/agentctl")),
         (Shell::Zsh, share.join("zsh/site-functions/_agentctl")),
         (Shell::Fish, fish),
+        (Shell::Nushell, nushell.join("vendor/autoload/agentctl.nu")),
+        (Shell::Elvish, share.join("elvish/lib/agentctl.elv")),
     ] {
         files.push(TextFile { path, text: documents::completions(shell).map_err(ServiceError::Documents)? });
     }

@@ -395,6 +395,8 @@ fn completion_scripts_and_man_pages_lie_where_shells_and_man_look_and_a_changed_
         bash,
         ".local/share/zsh/site-functions/_agentctl",
         ".config/fish/completions/agentctl.fish",
+        ".local/share/nushell/vendor/autoload/agentctl.nu",
+        ".local/share/elvish/lib/agentctl.elv",
         ".local/share/man/man1/agentctl.1",
         ".local/share/man/man1/agentctl-service-install.1",
         ".local/share/man/man8/agentd.8",
@@ -431,13 +433,15 @@ fn an_administrators_completion_scripts_and_man_pages_are_for_every_user() {
         "bash-completion/completions/agentctl",
         "zsh/site-functions/_agentctl",
         "fish/vendor_completions.d/agentctl.fish",
+        "nushell/vendor/autoload/agentctl.nu",
+        "elvish/lib/agentctl.elv",
         "man/man1/agentctl-run.1",
         "man/man8/agentd.8",
     ];
     let exist = || files.map(|file| machine.path("usr/local/share").join(file).exists());
-    assert_eq!(exist(), [true; 5]);
+    assert_eq!(exist(), [true; 7]);
     machine.agentctl_of(0, "uninstall --manager systemd --system").unwrap();
-    assert_eq!(exist(), [false; 5]);
+    assert_eq!(exist(), [false; 7]);
 }
 
 #[test]
