@@ -82,7 +82,7 @@ async fn a_script_outside_of_the_grant_is_refused_and_a_misspelt_setting_too() {
     let plugin = bench.load_built_in("env-script").await;
     for (key, value, words) in [
         ("scripts", "/etc/passwd", "plugin \"env-script\" failed: not granted: the script \"/etc/passwd\" is outside"),
-        ("scripts", "{cwd}/../x.sh", "is outside of what this plugin is granted"),
+        ("scripts", "{cwd}/../x.sh", "is outside of this plugin's grant"),
         ("script", "x", "plugin \"env-script\" failed: its setting \"script\" is wrong: "),
     ] {
         let mut call = call(Fake::default());

@@ -182,7 +182,7 @@ async fn what_is_granted_in_part_is_refused_call_by_call_and_told_when_it_is_loa
         ("RUNNING", "the process \"fixture\" is"),
     ] {
         assert!(lines[line].contains("failure not-granted: "), "{line}: {}", lines[line]);
-        assert!(lines[line].ends_with(&format!("{refused} outside of what this plugin is granted")), "{}", lines[line]);
+        assert!(lines[line].ends_with(&format!("{refused} outside of this plugin's grant")), "{}", lines[line]);
     }
     assert_eq!((lines["READ"].as_str(), lines["MOUNTS"].as_str()), ("/work/fixture.txt", ""));
     let narrowed: Vec<String> =
@@ -217,7 +217,7 @@ async fn what_is_granted_beyond_what_the_plugin_wants_is_refused_all_the_same() 
     let grant = Grant { script: list(&["*"]), ..Grant::default() };
     let plugin = bench.load_bytes("two-faced", &guest.provider(), &grant).await.unwrap();
     let error = plugin.provide(call(Answers)).await.unwrap_err();
-    let words = "not granted: the script \"/a/c\" is outside of what this plugin says it wants";
+    let words = "not granted: the script \"/a/c\" is outside of this plugin's wants";
     assert!(error.to_string().ends_with(words), "{error}");
 }
 
@@ -247,8 +247,7 @@ async fn what_the_administrator_denies_is_denied_whatever_is_granted() {
 async fn a_variable_by_a_secret_that_is_not_granted_is_no_answer() {
     let grant = Grant { secret: list(&["other"]), ..wanted() };
     let (_, changes) = provided(LoadTerms { grant, ..LoadTerms::default() }).await;
-    let words =
-        "the variable \"FIXTURE_TOKEN\" by the secret \"fixture\", which is outside of what this plugin is granted";
+    let words = "the variable \"FIXTURE_TOKEN\" by the secret \"fixture\", which is outside of this plugin's grant";
     assert_eq!(changes.unwrap_err(), format!("plugin \"provider\" answered with {words}"));
 }
 

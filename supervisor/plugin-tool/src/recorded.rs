@@ -89,7 +89,7 @@ impl Recorded {
         let found = self.answers.file.iter().find(|file| self.same(&file.path, path));
         let resolved = found.and_then(|file| file.resolved.clone()).unwrap_or_else(|| expand(&self.places, path));
         if !allowed(&resolved) {
-            return Err(Failure::NotGranted(format!("the file {path:?} is outside of what this plugin is granted")));
+            return Err(Failure::NotGranted(format!("the file {path:?} is outside of this plugin's grant")));
         }
         let Some(file) = found else {
             let lines = format!("[[answers.file]]\npath = {}\n{what}", quoted(path));
@@ -217,8 +217,7 @@ impl MachineServices for Recorded {
         let found = self.answers.command.iter().find(fits);
         let resolved = found.and_then(|command| command.resolved.as_ref()).unwrap_or(&program);
         if !allowed(resolved) {
-            let text =
-                format!("the program {program:?} with these arguments is outside of what this plugin is granted");
+            let text = format!("the program {program:?} with these arguments is outside of this plugin's grant");
             return Err(Failure::NotGranted(text));
         }
         let Some(command) = found else {

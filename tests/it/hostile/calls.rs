@@ -32,7 +32,7 @@ const NO_CHANGE: &str = "(i64.store (i32.const 64) (i64.const 0)) (i32.store (i3
 /// Frees the memory of earlier answers, so that the memory limit does not end the component.
 const FORGET: &str = "(global.set $next (i32.const 65536))";
 
-const OUTSIDE: &str = "outside of what this plugin is granted";
+const OUTSIDE: &str = "outside of this plugin's grant";
 
 /// Contents of the guest's memory from address 1024.
 #[derive(Default)]
@@ -175,9 +175,9 @@ async fn a_plugin_that_attacks_through_host_calls_gets_nothing_and_leaves_nothin
     let mut deeds: Vec<(char, String, &str)> = Vec::new();
     for (letter, path, words) in [
         // Paths with "..": directly, below a file, and below a link.
-        ('a', "{cwd}/../secret", "climbs by \"..\""),
-        ('b', "{cwd}/own/../../secret", "climbs by \"..\""),
-        ('c', "{cwd}/directory/../secret", "climbs by \"..\""),
+        ('a', "{cwd}/../secret", "contains \"..\""),
+        ('b', "{cwd}/own/../../secret", "contains \"..\""),
+        ('c', "{cwd}/directory/../secret", "contains \"..\""),
         // Paths through a link to the file, to the directory of the file, and to the root directory.
         ('d', "{cwd}/link", OUTSIDE),
         ('e', "{cwd}/directory/secret", OUTSIDE),

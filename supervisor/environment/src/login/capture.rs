@@ -68,11 +68,9 @@ pub struct Capture {
 pub enum CaptureError {
     #[error("cannot run {keeper:?}")]
     Helper { keeper: PathBuf, source: io::Error },
-    #[error(
-        "the login shell {shell:?} is none of bash, zsh, fish, nu, csh, tcsh, ksh, dash and sh; set environment.shell"
-    )]
+    #[error("the login shell {shell:?} is not bash, zsh, fish, nu, csh, tcsh, ksh, dash or sh; set environment.shell")]
     UnknownShell { shell: PathBuf },
-    #[error("{what} begins with \"#!{interpreter}\", which is no shell that agentd knows")]
+    #[error("{what} begins with \"#!{interpreter}\", which is not a shell that agentd supports")]
     Interpreter { what: String, interpreter: String },
     #[error("{what} could not be started: {reason}")]
     NotExecuted { what: String, reason: String },

@@ -33,7 +33,7 @@ pub enum KeyError {
     Owner { path: PathBuf, owner: u32 },
     #[error("{path:?} holds no key: a key is 32 bytes, raw, in base64 or in hexadecimal digits")]
     NoKey { path: PathBuf },
-    #[error("{path:?} is no key ring that this agentd can read; nothing was changed")]
+    #[error("{path:?} is not a key ring that this agentd can read; nothing was changed")]
     Ring { path: PathBuf },
     #[error("cannot write {path:?}")]
     Write { path: PathBuf, source: io::Error },

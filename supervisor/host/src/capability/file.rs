@@ -99,7 +99,7 @@ impl Machine {
 
 pub(super) fn not_granted(what: &str, asked: &str, resolved: &str) -> Failure {
     let which = if asked == resolved { String::new() } else { format!(", which is {resolved:?},") };
-    Failure::NotGranted(format!("the {what} {asked:?}{which} is outside of what this plugin is granted"))
+    Failure::NotGranted(format!("the {what} {asked:?}{which} is outside of this plugin's grant"))
 }
 
 /// Converts the failed answer of a lookup to a failure of the action.

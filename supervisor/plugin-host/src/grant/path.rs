@@ -70,7 +70,7 @@ pub(crate) enum PathError {
     Long,
     #[error("has a NUL byte")]
     Nul,
-    #[error("climbs by \"..\"")]
+    #[error("contains \"..\"")]
     Climbs,
     #[error("is neither absolute nor begins with {{cwd}}, {{session}} or {{config}}")]
     Relative,

@@ -244,9 +244,9 @@ impl CallPatterns<'_> {
 pub(crate) enum Outside {
     #[error("is denied by the administrator")]
     Denied,
-    #[error("is outside of what this plugin is granted")]
+    #[error("is outside of this plugin's grant")]
     Granted,
-    #[error("is outside of what this plugin says it wants")]
+    #[error("is outside of this plugin's wants")]
     Wanted,
     #[error("is granted, but not with these variables")]
     Variables,

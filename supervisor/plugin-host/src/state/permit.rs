@@ -182,12 +182,12 @@ mod tests {
         assert!(!inside.allows("/secret"));
         assert!(inside.allows("/open/a"));
         let told = inside.told(Ok(()));
-        assert_eq!(told, not_granted("the file \"x\" is \"/secret\", which is outside of what this plugin is granted"));
+        assert_eq!(told, not_granted("the file \"x\" is \"/secret\", which is outside of this plugin's grant"));
     }
 
     #[test]
     fn of_what_is_outside_nothing_is_told_but_that() {
-        let outside = not_granted("the file \"x\" is outside of what this plugin is granted");
+        let outside = not_granted("the file \"x\" is outside of this plugin's grant");
         assert_eq!(gate("/secret").told(absent()), outside);
         assert_eq!(gate("/secret").told(Ok(())), outside);
         let asked = gate("/secret");
@@ -202,9 +202,9 @@ mod tests {
         assert_eq!(gate("ls").opened().told(absent()), absent());
         let elsewhere = gate("ls").opened();
         assert!(!elsewhere.allows("/bin/ls"));
-        let told = not_granted("the file \"x\" is \"/bin/ls\", which is outside of what this plugin is granted");
+        let told = not_granted("the file \"x\" is \"/bin/ls\", which is outside of this plugin's grant");
         assert_eq!(elsewhere.told(Ok(())), told);
-        let outside = not_granted("the file \"x\" is outside of what this plugin is granted");
+        let outside = not_granted("the file \"x\" is outside of this plugin's grant");
         assert_eq!(gate("ls").opened().told(Ok(())), outside);
     }
 
