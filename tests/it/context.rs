@@ -80,7 +80,7 @@ async fn a_change_over_a_limit_or_with_a_bad_item_is_refused_and_changes_nothing
         (json!({ "sets": { "endpoints": ["http://h/"], "files": ["a.txt"] } }), "invalid-request", "a.txt"),
         (json!({ "sets": { "endpoints": ["nothing"] } }), "invalid-request", "nothing"),
         (json!({ "sets": { "Ports": ["1"] } }), "invalid-request", "Ports"),
-        (json!({ "sets": { "ports": [1] } }), "malformed-request", "sets"),
+        (json!({ "sets": { "ports": [1] } }), "malformed-request", "integer"),
         (json!({ "set": "ports" }), "malformed-request", "set"),
     ] {
         let response = daemon.client.call("PATCH", &session.path("/context"), body.to_string()).await;
