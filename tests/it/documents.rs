@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::harness::quote::quoted;
 use crate::harness::require;
 
 /// Runs a program in an environment that has only `PATH` and a home.
@@ -28,12 +29,12 @@ fn agentctl(arguments: &[&str], home: &Path) -> String {
 
 /// Writes the completion script of `shell` into a home, and runs `line` in `program` after it has loaded the script.
 ///
-/// `SCRIPT` in `line` is replaced by the path of the script.
+/// `SCRIPT` in `line` is replaced by the quoted path of the script. All tested shells read quotes in this form.
 fn completes(shell: &str, program: &Path, arguments: &[&str], line: &str) -> String {
     let home = tempfile::tempdir().expect("a temporary directory");
     let script = home.path().join("script");
     fs::write(&script, agentctl(&["completions", shell], home.path())).expect("the home is writable");
-    let line = line.replace("SCRIPT", script.to_str().expect("the path is UTF-8"));
+    let line = line.replace("SCRIPT", &quoted(&script));
     printed(&run(program, &[arguments, &[line.as_str()]].concat(), home.path()))
 }
 

@@ -25,7 +25,9 @@ async fn a_new_session_is_named_before_it_is_waited_for_however_long() {
     child.wait().unwrap();
 
     let said = ctl(&daemon, &["new", "--ready", "700", "--", &program]).await;
-    assert_eq!((said.status, said.err.as_str()), (Some(0), ""), "{said:#?}");
+    // On a busy machine the login shell takes long enough to be named.
+    let others: Vec<&str> = said.err.lines().filter(|line| !line.starts_with("waiting: ")).collect();
+    assert!(said.status == Some(0) && others.is_empty(), "{said:#?}");
     let view: agentd_api::session::SessionView =
         daemon.client.get(&format!("/v1/sessions/{}", said.out.trim())).await.expect(200);
     assert_eq!(view.status.phase, Phase::Idle);

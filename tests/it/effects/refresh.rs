@@ -234,7 +234,8 @@ async fn what_expires_is_another_before_its_end_and_a_variable_is_said_to_hold_u
             _ => None,
         })
         .collect();
-    assert!(slow || said.last() == Some(&"VariablesExpiring"), "{said:?}");
+    // The end may be recorded already: the journal is read some time after the refresh.
+    assert!(slow || said.contains(&"VariablesExpiring"), "{said:?}");
     let view =
         session.wait_for("its end is said", |view| is_current(view, ConditionStatus::False, "VariablesExpired")).await;
     let current = condition(&view, ConditionType::EnvironmentCurrent).unwrap();
