@@ -59,8 +59,8 @@ struct Raw<'a> {
 const NULL: &str = "null";
 
 /// Reports whether a line may be more than an update that no session rule inspects. Most lines are text updates.
-/// They are recognised without parsing, by the absence of an id, a tool call id, the kind of a title's update, and an
-/// escape that could spell one of these.
+/// They are recognised without parsing: they have no id, no tool call id, not the kind of a title's update, and no
+/// escape that could spell these words.
 pub fn concerns_the_session(line: &[u8]) -> bool {
     static WORDS: LazyLock<[Finder<'static>; 4]> =
         LazyLock::new(|| ["\"id\"", "\"toolCallId\"", "\"session_info_update\"", "\\u00"].map(Finder::new));
@@ -209,7 +209,7 @@ pub fn tool_call(params: &RawValue) -> Option<ToolCall> {
 }
 
 /// Parses the title from the params of a `session/update` that reports information about the session. The outer
-/// `None` stands for any other update, and for information without a title. The inner `None` removes the title.
+/// `None` means another update, or information without a title. The inner `None` removes the title.
 #[allow(clippy::option_option, reason = "ACP distinguishes a title that is absent from a title that is null")]
 pub fn session_title(params: &RawValue) -> Option<Option<String>> {
     let value: Value = serde_json::from_str(params.get()).ok()?;
