@@ -59,8 +59,8 @@ struct Raw<'a> {
 const NULL: &str = "null";
 
 /// Reports whether a line may be more than an update that no session rule inspects. Most lines are text updates.
-/// They are recognised without parsing: they have no id, no tool call id, not the kind of a title's update, and no
-/// escape that could spell these words.
+/// Such lines are recognised without parsing. They have no id, no tool call id, no title, and no escape that spells
+/// one of these words.
 pub fn concerns_the_session(line: &[u8]) -> bool {
     static WORDS: LazyLock<[Finder<'static>; 4]> =
         LazyLock::new(|| ["\"id\"", "\"toolCallId\"", "\"session_info_update\"", "\\u00"].map(Finder::new));
