@@ -15,6 +15,7 @@ pub mod drain;
 pub mod environment;
 pub mod error;
 pub mod event;
+pub mod facts;
 pub mod hex;
 pub mod hint;
 pub mod id;
