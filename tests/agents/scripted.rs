@@ -193,7 +193,9 @@ impl Agent {
         json!({
             "protocolVersion": self.flags.protocol.unwrap_or(1),
             "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session },
-            "agentInfo": { "name": "scripted", "title": "Scripted agent", "version": "1" },
+            "agentInfo": {
+                "name": "scripted", "title": "Scripted agent", "version": self.flags.version.as_deref().unwrap_or("1")
+            },
             "authMethods": [{ "id": "key", "name": "Use an API key", "description": "Set SCRIPTED_API_KEY" }],
         })
     }

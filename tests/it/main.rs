@@ -76,6 +76,7 @@ mod secrets;
 mod service;
 mod silent;
 mod snapshot;
+mod staleness;
 mod storage;
 mod stored_values;
 mod survival;

@@ -35,6 +35,7 @@ pub mod scripts;
 pub mod secret;
 pub mod session;
 pub mod snapshot;
+pub mod staleness;
 pub mod status;
 pub mod surrogates;
 pub mod validation;

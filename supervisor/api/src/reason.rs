@@ -52,6 +52,36 @@ reasons! {
     DIRECTORY_CLOSED = "DirectoryClosed",
     /// The file system of the working directory does not respond. Check the mount.
     DIRECTORY_SILENT = "DirectorySilent",
+    /// Another directory is at the path of the working directory. Check that it is the right one.
+    DIRECTORY_REPLACED = "DirectoryReplaced",
+    /// The subject of the condition equals that of the agent's last work.
+    UNCHANGED = "Unchanged",
+    /// The directory was in no repository, and is in none now.
+    NO_REPOSITORY = "NoRepository",
+    /// git could not read the repository now or before, so nothing can be compared. The message has the cause.
+    REPOSITORY_UNREAD = "RepositoryUnread",
+    /// The directory is in no repository any more. Check that it is the right directory.
+    REPOSITORY_GONE = "RepositoryGone",
+    /// The directory was in no repository and is in one now.
+    REPOSITORY_NEW = "RepositoryNew",
+    /// The repository has another top directory. Check that it is the right repository.
+    REPOSITORY_MOVED = "RepositoryMoved",
+    /// The repository has other remotes. Check that it is the right repository.
+    REMOTES_CHANGED = "RemotesChanged",
+    /// The repository is on another branch. `git switch` returns to the earlier one.
+    BRANCH_CHANGED = "BranchChanged",
+    /// The branch has other commits than at the end of the agent's last work.
+    HEAD_CHANGED = "HeadChanged",
+    /// Environment scripts differ from those of the agent's last work. The message names them.
+    SCRIPTS_CHANGED = "ScriptsChanged",
+    /// The session was used recently.
+    USED = "Used",
+    /// The session was not used for longer than `staleness.unused_after`.
+    UNUSED = "Unused",
+    /// Variables of the environment have changed since the agent last worked. The message names them.
+    ENVIRONMENT_CHANGED = "EnvironmentChanged",
+    /// The agent's program has another name or version than before.
+    AGENT_CHANGED = "AgentChanged",
     /// The machine lacks memory, processes or descriptors. The message names the failed call.
     OUT_OF_RESOURCES = "OutOfResources",
     /// Nothing in the environment looks wrong.

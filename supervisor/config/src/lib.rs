@@ -22,6 +22,7 @@ mod reload;
 mod schema;
 mod scope;
 pub mod secret;
+mod staleness;
 mod start;
 #[cfg(test)]
 mod tests;
@@ -54,6 +55,7 @@ pub use reload::reload;
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use scope::{Directory, missing_directories};
+pub use staleness::Staleness;
 pub use start::StartSettings;
 pub use variables::{ALLOW, DROP, Scope, ScopeError, is_step as is_scope_step};
 
@@ -95,6 +97,8 @@ pub struct Config {
     pub launch: Launch,
     /// Continuation of a conversation after a resume.
     pub resume: Resume,
+    /// Reaction of a launch to changes since the agent last worked.
+    pub staleness: Staleness,
     /// Size and durability of the sessions' journals.
     pub journal: Journal,
     /// Rules that answer permission requests of agents: `[[permissions]]`. The first rule that fits decides. Default:
@@ -176,6 +180,7 @@ impl Default for Config {
             control: Control::default(),
             launch: Launch::default(),
             resume: Resume::default(),
+            staleness: Staleness::default(),
             journal: Journal::default(),
             permissions: Vec::new(),
         }
@@ -251,6 +256,10 @@ fn check(config: &Config) -> Flaws {
             let message = format!("limits.{name} is 0; set a value above 0");
             flaws.push(flaw(&["limits", name], message));
         }
+    }
+    if config.staleness.unused_after.0.is_zero() {
+        let message = "staleness.unused_after is 0; set a value above 0, or unused = \"ignore\"";
+        flaws.push(flaw(&["staleness", "unused_after"], message));
     }
     flaws
 }

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use agentd_api::event::TurnEnded;
-use agentd_api::session::PermissionRequest;
+use agentd_api::session::{PermissionOrigin, PermissionRequest};
 
 use crate::conversation::Item;
 use crate::error::Error;
@@ -189,7 +189,11 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.paragraph()?;
         let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
         let title = self.err_screen.line(&format!("{}{kind}", request.title));
-        self.err_line(TextStyle::Ask, &format!("? the agent asks to: {title}"))?;
+        let asker = match request.origin {
+            PermissionOrigin::Agentd => "agentd asks whether to",
+            PermissionOrigin::Agent | PermissionOrigin::Unknown => "the agent asks to:",
+        };
+        self.err_line(TextStyle::Ask, &format!("? {asker} {title}"))?;
         for line in crate::details::lines(request, self.err_screen) {
             self.err_line(TextStyle::Bold, &format!("    {line}"))?;
         }

@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::context::Progress;
 use agentd_api::event::{
-    AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, PermissionRequested, TurnQueued,
-    TurnStarted,
+    AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, PermissionRequested,
+    PermissionResolved, TurnQueued, TurnStarted,
 };
-use agentd_api::session::Condition;
+use agentd_api::session::{Condition, PermissionOrigin};
 use agentd_api::{Body, Event, TurnId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -34,6 +34,10 @@ const LAST_WORDS: usize = 5;
 impl State {
     /// Applies one record.
     pub fn apply(&mut self, event: &Event) {
+        if self.seq > 0 {
+            // States stored by older releases lack this time.
+            self.facts.used_since(self.updated);
+        }
         self.seq = event.seq;
         self.updated = event.time;
         match &event.body {
@@ -52,7 +56,10 @@ impl State {
                 self.home.clone_from(&built.home);
                 (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
                 self.pending_note.built(built);
+                self.facts.built(built);
             }
+            Body::FactsObserved(observed) => self.facts.observed(observed),
+            Body::StalenessFound(found) if found.launch == self.launches => self.staleness.found(found),
             Body::EnvironmentRefreshed(refreshed) if refreshed.launch == self.launches => {
                 (self.expires, self.renews) = (refreshed.expires_at, refreshed.renew_at.or(refreshed.expires_at));
                 self.stale.clone_from(&refreshed.stale);
@@ -92,7 +99,7 @@ impl State {
                 if resolved.cause.requester.as_ref().is_some_and(|requester| requester.session.is_none()) {
                     self.observed = Some(event.time);
                 }
-                self.permissions.retain(|open| open.request.id != resolved.permission);
+                self.permission_resolved(resolved);
             }
             Body::StopRequested(_) => match &mut self.run {
                 Run::Preparing(preparing) => preparing.stop = true,
@@ -120,6 +127,7 @@ impl State {
                 }
             }
             Body::EnvironmentRefreshed(_)
+            | Body::StalenessFound(_)
             | Body::PrerequisitesChecked(_)
             | Body::PrerequisitesChanged(_)
             | Body::PrerequisitesForced(_)
@@ -168,6 +176,8 @@ impl State {
         self.forced_by.clone_from(&started.forced_by);
         self.exceeded = None;
         self.pending_note.launched(started.reason);
+        self.facts.launched(self.agent.as_ref());
+        self.staleness.launched();
         if started.reason != LaunchReason::Restart {
             self.crashes.clear();
         }
@@ -181,12 +191,16 @@ impl State {
     }
 
     fn launch_failed(&mut self, message: &str) {
+        let is_forbidden = self.staleness.forbids();
         match &mut self.run {
             Run::Preparing(preparing) if preparing.stop => self.run = Run::Ended(Ended::Stopped),
             Run::Preparing(preparing) => {
                 // A restart that fails before the agent runs counts as another crash. The next pause is longer, and
                 // the number of restarts stays limited.
-                if preparing.reason == LaunchReason::Restart {
+                // A launch that staleness forbids is not repeated.
+                if is_forbidden {
+                    self.crashes.clear();
+                } else if preparing.reason == LaunchReason::Restart {
                     self.crashes.push(self.updated);
                 }
                 self.run = Run::Ended(Ended::Failed(message.to_owned()));
@@ -247,6 +261,7 @@ impl State {
         let how = describe_exit(exited);
         self.exceeded = exited.exceeded;
         if let Some(turn) = turn {
+            self.facts.cut(self.seq, self.updated);
             self.cut = Some(CutTurn {
                 id: turn.id,
                 tool_calls: turn.tool_calls.into_iter().collect(),
@@ -284,6 +299,7 @@ impl State {
             self.conversation_home.clone_from(&opened.home);
         }
         self.conversation = Some(opened.conversation.clone());
+        self.facts.opened(self.agent.as_ref(), self.updated);
         let seq = self.seq;
         if let Run::Running(running) = &mut self.run {
             running.opening = Opening::Open;
@@ -341,6 +357,8 @@ impl State {
         let Run::Running(running) = &mut self.run else { return };
         let Some(queued) = self.queue.remove(position) else { return };
         self.pending_note.turn_started();
+        self.facts.turn_started(self.agent.as_ref(), self.updated);
+        self.staleness.accepted.clear();
         running.turn = Some(RunningTurn {
             id: queued.id,
             prompt: queued.prompt,
@@ -362,6 +380,7 @@ impl State {
         if let Run::Running(running) = &mut self.run
             && running.turn.as_ref().is_some_and(|turn| turn.id == *id)
         {
+            self.facts.turn_ended(self.seq, self.updated);
             running.turn = None;
             running.calls.clear();
             running.idle_since = self.seq;
@@ -373,5 +392,13 @@ impl State {
     fn permission_requested(&mut self, requested: &PermissionRequested) {
         self.next_permission += 1;
         self.permissions.push(OpenPermission { request: requested.request.clone(), rpc: requested.rpc.clone() });
+    }
+
+    fn permission_resolved(&mut self, resolved: &PermissionResolved) {
+        let position = self.permissions.iter().position(|open| open.request.id == resolved.permission);
+        let Some(open) = position.map(|position| self.permissions.remove(position)) else { return };
+        if open.request.origin == PermissionOrigin::Agentd {
+            self.staleness.answered(&open.request, resolved);
+        }
     }
 }

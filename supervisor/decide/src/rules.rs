@@ -9,13 +9,14 @@ use agentd_api::event::{
 };
 use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
-use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
+use agentd_api::session::{PermissionAnswer, PermissionOption, PermissionOrigin, Phase};
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::acp;
 use crate::batch::Batch;
 use crate::context::{self, ContextRefusal};
+use crate::staleness;
 use crate::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
 
 /// Command of a client.
@@ -116,7 +117,7 @@ pub enum Refusal {
     NoSuchPermission { permission: PermissionId },
     #[error("permission request {permission:?} is already answered", permission = permission.as_str())]
     PermissionAnswered { permission: PermissionId },
-    #[error("the agent that sent permission request {permission:?} has ended", permission = permission.as_str())]
+    #[error("the launch or agent that sent permission request {permission:?} has ended", permission = permission.as_str())]
     AgentEnded { permission: PermissionId },
     #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
     NoSuchOption { permission: PermissionId, offered: String },
@@ -319,7 +320,7 @@ fn answer_permission(
         });
     };
     // The permission request is closed together with the turn. Until then no agent can receive an answer.
-    if !matches!(state.run, Run::Running(_)) {
+    if !is_answerable(state, open) {
         return Err(Refusal::AgentEnded { permission });
     }
     let options = &open.request.options;
@@ -345,6 +346,14 @@ fn answer_permission(
     Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, cause, true))
 }
 
+/// Reports whether the asker still waits for the answer.
+fn is_answerable(state: &State, open: &OpenPermission) -> bool {
+    match open.request.origin {
+        PermissionOrigin::Agentd => staleness::is_asking(state),
+        PermissionOrigin::Agent | PermissionOrigin::Unknown => matches!(state.run, Run::Running(_)),
+    }
+}
+
 /// Kinds of options that allow, the narrowest first (ACP `PermissionOptionKind`). Ids, order and number of options
 /// differ by agent.
 pub const ALLOWING: [&str; 2] = ["allow_once", "allow_always"];
@@ -365,7 +374,9 @@ pub fn resolve(
     cause: &Cause,
     agent_alive: bool,
 ) -> Batch {
-    let answer = agent_alive.then(|| acp::permission_answer(&open.rpc, &outcome));
+    // The agent knows nothing of agentd's own questions.
+    let is_agents = open.request.origin != PermissionOrigin::Agentd;
+    let answer = (agent_alive && is_agents).then(|| acp::permission_answer(&open.rpc, &outcome));
     let permission = open.request.id.clone();
     let batch =
         batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, by, cause: cause.clone() }));

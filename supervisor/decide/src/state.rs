@@ -23,7 +23,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::acp::{Call, Capabilities, RpcError};
+use crate::facts::ObservedFacts;
 use crate::note::PendingNote;
+use crate::staleness::{self, Staleness};
 use crate::verdict::WAITING;
 
 /// Reason of a condition that is false until the agent is started again.
@@ -110,6 +112,12 @@ pub struct State {
     pub next_turn: u64,
     pub next_permission: u64,
     pub next_rpc: u64,
+    /// Facts about the session's directory.
+    #[serde(default)]
+    pub facts: ObservedFacts,
+    /// Staleness that the last launch found.
+    #[serde(default)]
+    pub staleness: Staleness,
 }
 
 /// Sources of a session's title.
@@ -355,6 +363,8 @@ impl State {
             next_turn: 1,
             next_permission: 1,
             next_rpc: 1,
+            facts: ObservedFacts::default(),
+            staleness: Staleness::default(),
         }
     }
 
@@ -366,9 +376,10 @@ impl State {
             Run::Ended(Ended::Stopped) => Phase::Stopped,
             Run::Ended(Ended::Failed(_)) => Phase::Failed,
             Run::Preparing(preparing) if preparing.stop => Phase::Stopping,
-            Run::Preparing(_) if self.is_waiting() => Phase::Waiting,
+            Run::Preparing(_) if self.is_waiting() || staleness::question(self).is_some() => Phase::Waiting,
             Run::Preparing(_) => Phase::Preparing,
             Run::Running(running) if running.ending.is_some() => Phase::Stopping,
+            Run::Running(_) if staleness::question(self).is_some() => Phase::Waiting,
             Run::Running(running) => match (&running.opening, &running.turn) {
                 (Opening::Open, Some(_)) => Phase::Busy,
                 (Opening::Open, None) => Phase::Idle,

@@ -18,6 +18,7 @@ use crate::batch::Batch;
 use crate::current;
 use crate::next::{Facts, fail_launch, next};
 use crate::rules::{Command, LaunchBounds, REJECTING, choose, decide, resolve};
+use crate::staleness;
 use crate::state::{Ended, Opening, Pending, Run, Running, State};
 
 /// A wait of a session.
@@ -97,6 +98,10 @@ pub fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
         Run::Ended(_) if is_restarted(state, facts) && !facts.drained && next(state, facts).is_none() => {
             vec![Wait::Restart { crash: state.crashes.len() }]
         }
+        Run::Preparing(preparing) if !preparing.stop => staleness::question(state)
+            .map(|open| Wait::Permission { permission: open.request.id.clone() })
+            .into_iter()
+            .collect(),
         Run::Ended(_) | Run::Preparing(_) => Vec::new(),
         Run::Running(running) if running.ending.is_some() => Vec::new(),
         Run::Running(running) => {

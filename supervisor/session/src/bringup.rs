@@ -9,18 +9,21 @@ use std::time::{Duration, Instant};
 
 use agentd_api::context::{ContextLoaded, ContextReason};
 use agentd_api::event::LaunchReason;
+use agentd_api::facts::FactsObserved;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::{Body, ByteString};
 use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::compiling;
 use super::context::missing_files;
 use super::environment;
 use super::needs::LaunchPrerequisites;
+use crate::facts;
 use crate::isolation;
 use crate::launch_plan::LaunchPlan;
+use agentd_decide::staleness::EXISTS;
 use agentd_environment::{BuiltEnvironment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
@@ -28,9 +31,27 @@ use agentd_host::workspace;
 /// Report of a bring-up. The last report is `Ready` or `Failed`.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    Condition { kind: ConditionType, status: ConditionStatus, reason: String, message: String },
+    Condition {
+        kind: ConditionType,
+        status: ConditionStatus,
+        reason: String,
+        message: String,
+    },
     Record(Box<Body>),
-    Failed { kind: ConditionType, reason: &'static str, message: String },
+    /// The facts are read. The launch waits for `go_on`.
+    Observed {
+        observed: Box<FactsObserved>,
+        go_on: oneshot::Sender<()>,
+    },
+    /// The environment is built and recorded. The launch waits for `go_on`.
+    EnvironmentKept {
+        go_on: oneshot::Sender<()>,
+    },
+    Failed {
+        kind: ConditionType,
+        reason: &'static str,
+        message: String,
+    },
     Ready(Box<Prepared>),
 }
 
@@ -55,7 +76,14 @@ const LOOKED_UP: Duration = Duration::from_secs(10);
 
 /// Runs the steps, until the receiver of the reports is dropped.
 pub(crate) async fn run(plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) {
-    let last = match Box::pin(steps(&plan, &report)).await {
+    let launch = Box::pin(steps(&plan, &report));
+    let result = if plan.launch == 1 {
+        // The facts of the creation, which are compared with none.
+        tokio::join!(facts::observe(&plan, &report), launch).1
+    } else {
+        launch.await
+    };
+    let last = match result {
         Ok(prepared) => Progress::Ready(Box::new(prepared)),
         Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
     };
@@ -78,7 +106,11 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     needs.before().await?;
     let looked = workspace::check(&plan.daemon.machine, &plan.spec.directory).await;
     looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
-    let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, "the working directory exists")).await;
+    if plan.launch == 1 {
+        let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
+    } else {
+        facts::observe(plan, report).await;
+    }
     let _ =
         report.send(holds(ConditionType::WorkspaceReady, reason::READY, "the working directory can be entered")).await;
     load_context(plan, report).await;
@@ -87,6 +119,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     let permit = plan.permits.acquire().await.map_err(ending)?;
     let built = Box::pin(environment::provide_environment(plan, report)).await?;
     drop(permit);
+    facts::compare_environment(report).await;
     needs.after(&built.environment).await?;
     let files = SessionFile::of(&built.environment, |_| true);
     Ok(Prepared { record: launch_record(plan, &built).await?, files })

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::configuration_mistakes::ConfigurationMistakes;
 use crate::draining::DrainState;
+pub use crate::facts::FactsPermits;
 use crate::launch::Launcher;
 use crate::pulse::Pulses;
 
@@ -40,6 +41,8 @@ pub struct Daemon {
     pub guests: Arc<Guests>,
     /// Progress of each session's driver.
     pub pulses: Arc<Pulses>,
+    /// Permits for readings of facts about sessions' directories.
+    pub facts: FactsPermits,
     /// The host of all plugins.
     pub host: Arc<HostOnce>,
 }
@@ -69,6 +72,7 @@ impl Daemon {
             standing: Arc::default(),
             guests: Arc::default(),
             pulses: Arc::default(),
+            facts: FactsPermits::default(),
             programs,
         }
     }

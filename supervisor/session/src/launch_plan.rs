@@ -53,6 +53,8 @@ pub(crate) struct LaunchPlan {
     /// Names of the session's prerequisites.
     pub needed: BTreeSet<String>,
 
+    /// Home directory of sessions.
+    pub home: Option<PathBuf>,
     /// Label of the agent, for plugins and prerequisites.
     pub agent: String,
     /// Program and arguments of the agent. A problem fails the launch when the agent is to be started.
@@ -131,6 +133,7 @@ impl LaunchPlan {
             schedule: None,
             needed: generation.needed(spec),
 
+            home: config.environment.home_directory(),
             agent: generation.agent_label(spec),
             command: generation.agent_command(spec),
             refresh: generation.refresh_policy(spec),

@@ -18,6 +18,7 @@ pub mod draining;
 mod drive;
 mod ending;
 mod environment;
+mod facts;
 mod follow;
 pub mod generation;
 pub mod isolation;
@@ -31,7 +32,7 @@ pub mod pulse;
 mod recheck;
 mod registry;
 mod resting;
-
+pub mod staleness;
 mod tally;
 mod tools;
 mod validation;
@@ -59,6 +60,7 @@ pub use tally::SessionCounts;
 pub use tools::missing as missing_tools;
 pub use validation::validate;
 
+use agentd_decide::facts::Baseline;
 use agentd_decide::state::{Ended, Run, State};
 use document::Document;
 use drive::Request;
@@ -99,17 +101,20 @@ pub struct Published {
     current: bool,
     /// Whether the session is set aside: its journal cannot be read, so the state of its agent is unknown.
     set_aside: bool,
+    /// State in which the agent last worked.
+    baseline: Arc<Baseline>,
 }
 
 impl Published {
-    fn new(view: SessionView, remembered: u64, current: bool) -> Self {
-        Self { view: Arc::new(view), remembered, current, set_aside: false }
+    fn new(view: SessionView, state: &State, remembered: u64, current: bool) -> Self {
+        let baseline = Arc::clone(&state.facts.baseline);
+        Self { view: Arc::new(view), remembered, current, set_aside: false, baseline }
     }
 
     fn unreadable(document: &Document, state: &State, reason: String) -> Self {
         let mut view = view(document, state, (Phase::Failed, None));
         view.status.message = Some(reason);
-        Self { view: Arc::new(view), remembered: 0, current: true, set_aside: true }
+        Self { set_aside: true, ..Self::new(view, state, 0, true) }
     }
 }
 
@@ -131,6 +136,12 @@ impl Session {
     /// Returns the context in force.
     pub fn context(&self) -> Context {
         self.view().status.context.as_ref().map(Context::from).unwrap_or_default()
+    }
+
+    /// Returns the published view, and the state in which the agent last worked.
+    fn view_and_baseline(&self) -> (Arc<SessionView>, Arc<Baseline>) {
+        let published = self.published.borrow();
+        (Arc::clone(&published.view), Arc::clone(&published.baseline))
     }
 
     /// Reports whether the session may still have an agent, which a removal would leave behind.
@@ -235,6 +246,8 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
                 .map(|queued| TurnView { id: queued.id.clone(), prompt: queued.prompt.clone(), silent: false })
                 .collect(),
             permissions: state.permissions.iter().map(|open| open.request.clone()).collect(),
+            facts: state.facts.last.clone(),
+            staleness: state.staleness.findings.clone(),
             last_seq: state.seq,
             updated: state.updated,
         },

@@ -18,10 +18,12 @@ use serde_json::value::RawValue;
 use crate::bytes::ByteString;
 use crate::context::{ContextChanged, ContextLoaded, HintChanged, ProgressReported, SessionObserved, TitleChanged};
 use crate::doc::Named;
+use crate::facts::FactsObserved;
 use crate::id::SessionId;
 use crate::isolation::Isolated;
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
 use crate::session::{Condition, SessionSpec};
+use crate::staleness::StalenessFound;
 
 pub use cause::Cause;
 pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
@@ -136,6 +138,11 @@ bodies! {
     "environment.built" => EnvironmentBuilt(EnvironmentBuilt),
     /// Providers were called again for the parts of the running agent's environment that expire.
     "environment.refreshed" => EnvironmentRefreshed(EnvironmentRefreshed),
+    /// agentd read the facts about the session's directory and its repository. A reading outside of a launch is
+    /// recorded only if the facts differ from the last ones.
+    "facts.observed" => FactsObserved(FactsObserved),
+    /// A launch found that the session is stale.
+    "staleness.found" => StalenessFound(StalenessFound),
     /// The keeper started. From this record on the keeper writes the journal. Written by the keeper.
     "keeper.started" => KeeperStarted(KeeperStarted),
     /// The agent's process started. Written by the keeper.
@@ -167,7 +174,7 @@ bodies! {
     "turn.ended" => TurnEnded(TurnEnded),
     /// The running turn is being cancelled, because a client requested it or the turn reached its limit.
     "turn.cancelling" => TurnCancelling(TurnCancelling),
-    /// The agent asked for permission.
+    /// The agent asked for permission, or agentd asked whether to continue a stale session.
     "permission.requested" => PermissionRequested(PermissionRequested),
     /// A permission request was answered, expired or was cancelled.
     "permission.resolved" => PermissionResolved(PermissionResolved),

@@ -101,7 +101,8 @@ pub struct TurnCancelling {
 pub struct PermissionRequested {
     /// The permission request.
     pub request: PermissionRequest,
-    /// Id of the agent's JSON-RPC request. `{"verbatim": TEXT}` if no JSON value can hold the id exactly.
+    /// Id of the agent's JSON-RPC request. `{"verbatim": TEXT}` if no JSON value can hold the id exactly. Null for a
+    /// request of agentd itself.
     pub rpc: serde_json::Value,
 }
 

@@ -1,6 +1,7 @@
 //! Implements `agentctl ls` and `agentctl show`.
 
 use agentd_api::context::ContextItem;
+use agentd_api::facts::Repository;
 use agentd_api::isolation::Isolation;
 use agentd_api::session::{Phase, SessionView};
 use jiff::Timestamp;
@@ -8,7 +9,7 @@ use jiff::Timestamp;
 use super::{Context, label, print, print_document, tell};
 use crate::error::Error;
 use crate::prerequisite::Missing;
-use crate::session::{agent, missing, progress};
+use crate::session::{agent, missing, progress, question, stale};
 use crate::table::{Cut, Table, age};
 use crate::terminal::Screen;
 
@@ -34,7 +35,7 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// Builds the table of sessions. The column MISSING exists if a session misses something.
+/// Builds the table of sessions. The columns MISSING and STALE exist if a session misses something or is stale.
 fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     let mut columns = vec![
         ("ID", Cut::Never),
@@ -47,6 +48,8 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     ];
     let is_missing = sessions.iter().any(|view| missing(view).is_some());
     columns.extend(is_missing.then_some(("MISSING", Cut::End)));
+    let is_stale = sessions.iter().any(|view| stale(view).is_some());
+    columns.extend(is_stale.then_some(("STALE", Cut::End)));
     let mut table = Table::new(&columns);
     for view in sessions {
         let mut row = vec![
@@ -62,6 +65,7 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
             let message = missing(view).unwrap_or_default();
             screen.line(&Missing::of(&message).named_first(&message))
         }));
+        row.extend(is_stale.then(|| stale(view).unwrap_or_default()));
         table.row(row);
     }
     table
@@ -145,6 +149,13 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("keeper pid", status.keeper_pid.map(|pid| pid.to_string()));
     field("launches", Some(status.launches.to_string()));
     field("events", Some(status.last_seq.to_string()));
+    for (name, value) in status.facts.iter().flat_map(|facts| of_repository(&facts.repository)) {
+        field(name, Some(value));
+    }
+    for finding in &status.staleness {
+        let (kind, policy) = (finding.kind.as_str(), finding.policy.as_str());
+        field("stale", Some(format!("{kind} ({policy}): {}", finding.message)));
+    }
     field("turn", status.turn.as_ref().map(|turn| format!("{}: {}", turn.id, turn.prompt)));
     for waiting in &status.queue {
         field("waiting", Some(format!("{}: {}", waiting.id, waiting.prompt)));
@@ -167,6 +178,31 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     lines.concat()
 }
 
+/// Returns the facts about the repository of the session's directory, each with its name.
+fn of_repository(repository: &Repository) -> Vec<(&'static str, String)> {
+    match repository {
+        Repository::None => vec![("repository", "none".to_owned())],
+        Repository::Unread(unread) => vec![("repository", format!("not read: {}", unread.message))],
+        Repository::Unknown => Vec::new(),
+        Repository::Found(facts) => {
+            let changes = match facts.dirty {
+                Some(true) => " (with changes)",
+                Some(false) => "",
+                None => " (changes unknown)",
+            };
+            let branch = facts.branch.as_deref().unwrap_or("none");
+            let head = facts.head.as_deref().map_or("no commit", |head| head.get(..12).unwrap_or(head));
+            let mut lines = vec![
+                ("repository", facts.root.display().to_string()),
+                ("branch", format!("{branch} at {head}{changes}")),
+            ];
+            let remotes = facts.remotes.iter().map(|(name, urls)| ("remote", format!("{name} {}", urls.join(" "))));
+            lines.extend(remotes);
+            lines
+        }
+    }
+}
+
 /// Returns the agent's isolation and its missing parts. Before an agent runs, returns the requested level.
 fn isolation(view: &SessionView) -> String {
     let Some(held) = &view.status.isolation else {
@@ -178,6 +214,9 @@ fn isolation(view: &SessionView) -> String {
 
 /// Returns the running turn, or the progress of the launch.
 fn turn(view: &SessionView) -> String {
+    if let Some(request) = question(view) {
+        return format!("? {}", request.title);
+    }
     let Some(turn) = &view.status.turn else { return progress(view).map(str::to_owned).unwrap_or_default() };
     if view.status.permissions.is_empty() { turn.prompt.clone() } else { format!("? {}", turn.prompt) }
 }

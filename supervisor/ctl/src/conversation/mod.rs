@@ -14,6 +14,7 @@ use agentd_api::event::{
 use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_api::reason::{AUTHENTICATION_REQUIRED_CODE, is_progress};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
+use agentd_api::staleness::{StaleFinding, StalePolicy};
 use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
@@ -227,6 +228,7 @@ impl Conversation {
                 }
                 vec![Item::TurnEnded(ended.clone(), failure)]
             }
+            Body::StalenessFound(found) => found.findings.iter().map(stale).collect(),
             Body::PermissionRequested(requested) => {
                 self.permissions.push(requested.request.clone());
                 Vec::new() // asked from the state, and only when it is still open
@@ -424,6 +426,11 @@ impl Conversation {
 
 fn text_of(condition: &Condition) -> String {
     format!("{:?}: {}", condition.kind, condition.message)
+}
+
+fn stale(finding: &StaleFinding) -> Item {
+    let text = format!("the session is stale ({}): {}", finding.kind.as_str(), finding.message);
+    if finding.policy >= StalePolicy::Warn { Item::Warning(text) } else { Item::Detail(text) }
 }
 
 fn warning(condition: &Condition) -> Item {

@@ -10,9 +10,11 @@ use agentd_api::Body;
 use agentd_api::event::EnvironmentRefreshed;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_api::staleness::StalePolicy;
 use agentd_fault::Point;
 use agentd_keeper::protocol::{FromKeeper, Hide, LaunchRecord, ToKeeper};
 use jiff::Timestamp;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::outside::Outside;
@@ -26,6 +28,7 @@ use agentd_api::chain;
 use agentd_decide::batch::Batch;
 use agentd_decide::current;
 use agentd_decide::next::{self, fail_launch};
+use agentd_decide::staleness::{self, Outcome};
 use agentd_decide::state::Run;
 use agentd_decide::verdict::ConditionUpdate;
 use agentd_environment::{Renewal, renew_at, write_files};
@@ -75,6 +78,14 @@ impl Driver {
                 let body = next::condition(&self.recorder.state, &self.facts(), kind, status, &reason, message);
                 self.append(Batch::of(body)).await.map(drop)
             }
+            Some(Progress::Observed { observed, go_on }) => {
+                let compared = staleness::observed(&self.recorder.state, *observed, &self.facts());
+                self.pass(compared, go_on).await
+            }
+            Some(Progress::EnvironmentKept { go_on }) => {
+                let compared = staleness::built(&self.recorder.state, &self.facts());
+                self.pass(compared, go_on).await
+            }
             Some(Progress::Failed { kind, reason, message }) => {
                 self.launching.bring_up = None;
                 let reason = if is_scarcity(kind, reason, &message) { reason::OUT_OF_RESOURCES } else { reason };
@@ -95,6 +106,30 @@ impl Driver {
                 self.append(batch).await.map(drop)
             }
         }
+    }
+
+    /// Records the result of a comparison. Lets the launch continue, or drops it: after a client's answer it begins
+    /// again.
+    async fn pass(
+        &mut self,
+        (batch, outcome): (Batch, Outcome),
+        go_on: oneshot::Sender<()>,
+    ) -> Result<(), DriverError> {
+        for entry in &batch.entries {
+            if let Body::StalenessFound(found) = &entry.body {
+                for finding in found.findings.iter().filter(|finding| finding.policy >= StalePolicy::Warn) {
+                    tracing::warn!(kind = finding.kind.as_str(), "the session is stale: {}", finding.message);
+                }
+            }
+        }
+        let written = batch.entries.is_empty() || self.append(batch).await?;
+        if written && outcome == Outcome::Continue {
+            // The bring-up may have been dropped in the meantime.
+            let _ = go_on.send(());
+        } else {
+            self.launching.bring_up = None;
+        }
+        Ok(())
     }
 
     /// Applies the result of a renewal.

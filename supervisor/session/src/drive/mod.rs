@@ -11,6 +11,8 @@ mod launch;
 mod launching;
 mod mending;
 mod outside;
+mod port_events;
+mod reading;
 mod recorder;
 mod renewal;
 mod silent;
@@ -41,7 +43,7 @@ use crate::document::Document;
 use crate::follow::DriverError;
 use crate::generation::Generations;
 use crate::journal_port::{Port, PortError};
-use crate::launch::{Connection, LinkError};
+use crate::launch::LinkError;
 use crate::{Published, aside, ending, pulse};
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
@@ -52,6 +54,8 @@ use agentd_decide::verdict::changed;
 use agentd_decide::waits::{self, Wait, is_restarted, over};
 use launching::{Launching, progress};
 use outside::Outside;
+use port_events::{KeeperEvent, keeper_event, until};
+use reading::{Readings, facts};
 use recorder::{Recorder, is_of_the_disk};
 use renewal::{RenewalState, renewal_result};
 use silent::ForcedStop;
@@ -98,6 +102,8 @@ pub(crate) struct Driver {
     /// The work of launches beside the driver.
     launching: Launching,
     timers: Timers,
+    /// Readings of facts after the agent's work.
+    readings: Readings,
     /// The stop that is under way.
     stop: Stop,
     /// Whether processes from before the daemon's start may carry the session's mark.
@@ -132,6 +138,7 @@ impl Driver {
             recorder: Recorder::new(&terms.generation, document, state, publish),
             terms,
             timers: Timers::default(),
+            readings: Readings::default(),
             stop: Stop::default(),
             may_have_remains,
             outside,
@@ -222,6 +229,7 @@ impl Driver {
                 }
                 progress = progress(&mut self.launching.bring_up) => self.advance(progress).await?,
                 renewal = renewal_result(&mut self.launching.renewal) => self.renewed(renewal).await?,
+                read = facts(&mut self.readings) => self.facts_read(read).await?,
                 true = self.terms.changed() => self.renew(),
                 () = until(due) => {
                     if self.timers.begin() {
@@ -451,6 +459,7 @@ impl Driver {
                 Some(Step::BringUp { launch }) => {
                     // With a keeper, the agent was started and its record is on the way.
                     if self.launching.bring_up.is_none()
+                        && !self.is_reading()
                         && matches!(self.recorder.port, Port::Direct)
                         && !self.is_put_off().await?
                     {
@@ -468,11 +477,15 @@ impl Driver {
                     self.append(Batch::of(Body::LaunchFailed(failed))).await?;
                 }
                 Some(Step::StopAgent) => {
-                    self.stop_agent().await?;
+                    // Changes after the stop are not the agent's work.
+                    if !self.is_reading() {
+                        self.stop_agent().await?;
+                    }
                     break;
                 }
             }
         }
+        self.is_reading();
         self.arm();
         if !self.recorder.has_shown((self.phase(), self.timers.next_restart)) {
             // The configuration changed the phase without a record.
@@ -564,30 +577,5 @@ impl Driver {
             return Ok(Ok(done));
         }
         Ok(Err(self.recorder.not_recorded()))
-    }
-}
-
-/// Event from the session's keeper.
-enum KeeperEvent {
-    /// The journal has grown.
-    Grown,
-    /// The connection to the keeper is lost.
-    Lost,
-    /// A keeper that did not answer answers again, or is gone.
-    Found(Option<Box<dyn Connection>>),
-}
-
-async fn keeper_event(port: &mut Port) -> KeeperEvent {
-    match port {
-        Port::Keeper(link) => link.grown().await.map_or(KeeperEvent::Lost, |_| KeeperEvent::Grown),
-        Port::Silent(search) => KeeperEvent::Found(silent::search(search).await),
-        Port::Direct => std::future::pending().await,
-    }
-}
-
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
     }
 }

@@ -10,7 +10,9 @@ use tokio::sync::watch;
 
 use crate::document::Document;
 use crate::generation::{Generation, Generations};
+use crate::staleness;
 use agentd_decide::next::Facts;
+use agentd_decide::staleness::StalenessSettings;
 use agentd_decide::state::State;
 use agentd_decide::verdict::RequiredPrerequisites;
 use agentd_decide::waits::WaitLimits;
@@ -24,6 +26,8 @@ pub(crate) struct Terms {
     agent: String,
     /// The session's prerequisites under this generation.
     needed: RequiredPrerequisites,
+    /// Policies for a stale session.
+    staleness: StalenessSettings,
 }
 
 impl Terms {
@@ -32,6 +36,7 @@ impl Terms {
         Self {
             agent: generation.agent_label(&document.spec),
             needed: needed(&generation, document, state),
+            staleness: staleness::settings(&generation.config.staleness),
             generation,
             generations: generations.subscribe(),
         }
@@ -46,6 +51,7 @@ impl Terms {
     pub(super) fn renew(&mut self, document: &Document, state: &State) {
         self.generation = Arc::clone(&self.generations.borrow_and_update());
         self.needed = needed(&self.generation, document, state);
+        self.staleness = staleness::settings(&self.generation.config.staleness);
     }
 
     pub(super) fn facts<'a>(&'a self, document: &'a Document) -> Facts<'a> {
@@ -61,6 +67,7 @@ impl Terms {
             restart: self.generation.restart_policy(&document.spec),
             drained: self.generation.daemon.drain.is_on(),
             needed: &self.needed,
+            staleness: &self.staleness,
         }
     }
 

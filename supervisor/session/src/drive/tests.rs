@@ -1,9 +1,10 @@
 //! Drives a driver with a keeper that is no process: it writes the journal in place, and plays the agent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_api::event::{AgentExited, AgentStarted, Cause, KeeperStarted};
+use agentd_api::facts::{Repository, SessionFacts};
 use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, SessionSpec, SessionView};
 use agentd_config::{Loaded, Sources};
@@ -23,7 +24,7 @@ use crate::creation;
 use crate::daemon::{Daemon, Programs};
 use crate::generation::Generation;
 use crate::journal_port::Journal;
-use crate::launch::{KeeperLimits, LaunchError};
+use crate::launch::{Connection, KeeperLimits, LaunchError};
 use crate::launch_plan::LaunchPlan;
 
 /// Process id of the keeper and of its agent. No process of the machine has it.
@@ -40,6 +41,10 @@ impl Outside for NoProcesses {
             let record = LaunchRecord { launch: plan.launch, ..LaunchRecord::default() };
             report.send(Progress::Ready(Box::new(Prepared { record, files: Vec::new() }))).await.unwrap();
         })
+    }
+
+    async fn facts(&self, _: Arc<Generation>, _: PathBuf) -> SessionFacts {
+        SessionFacts { read_at: Timestamp::now(), directory: None, repository: Repository::None }
     }
 
     async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {
@@ -281,7 +286,7 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let journal = Journal { directory: directory.with_extension("new"), options: generation.config.journal.options() };
     let document = creation::create_files(journal, directory.clone(), document, LaunchTerms::default()).await.unwrap();
     let state = State::new(document.created);
-    let first = Published::new(crate::view(&document, &state, (state.phase(), None)), 0, false);
+    let first = Published::new(crate::view(&document, &state, (state.phase(), None)), &state, 0, false);
     let (publish, mut published) = watch::channel(Arc::new(first));
     let (inbox, receiver) = mpsc::channel(1);
     let driver = Driver::new(&generations, document, receiver, state, publish, false, Arc::new(NoProcesses));
