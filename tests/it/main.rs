@@ -24,6 +24,7 @@ mod conformance;
 mod context;
 mod corporate;
 mod crowd;
+mod degraded;
 mod doctor;
 mod documents;
 mod drain;

@@ -26,7 +26,8 @@ hints! {
     CHECK_REASONS = "`agentctl doctor` explains what to do about each reason",
     RESUME = "start it again with `agentctl resume`",
     RESUME_WITH_WAIT =
-        "`agentctl resume --wait` waits for the missing prerequisites; `--force` launches without them",
+        "`agentctl resume --wait` waits for the missing prerequisites; `agentctl resume --force` launches without them, and \
+         `agentctl resume --degraded` without failed scripts and providers too",
     RESUME_WITH_NEW_CONVERSATION = "`agentctl resume --new-conversation` starts a new conversation instead",
     STOP_OR_ATTACH = "stop it first with `agentctl stop`, or attach to it with `agentctl attach`",
     STOP_OR_REMOVE = "stop it first with `agentctl stop`, or remove it with `agentctl rm --force`",

@@ -40,6 +40,18 @@ reasons! {
     AFTER_ENVIRONMENT = "AfterEnvironment",
     /// The launch continues despite missing prerequisites, because a caller forced it.
     FORCED = "Forced",
+    /// The degraded launch had to leave out nothing.
+    COMPLETE = "Complete",
+    /// The launch left out a provider. The message has its error.
+    WITHOUT_PROVIDER = "WithoutProvider",
+    /// The launch left out an environment script. The message has the cause.
+    WITHOUT_SCRIPT = "WithoutScript",
+    /// The launch continued without a prerequisite that is not met.
+    WITHOUT_PREREQUISITE = "WithoutPrerequisite",
+    /// The launch continued without a required secret.
+    WITHOUT_SECRET = "WithoutSecret",
+    /// The launch left out parts of different kinds, which the message lists.
+    WITHOUT_SEVERAL = "WithoutSeveral",
     /// The working directory exists.
     FRESH = "Fresh",
     /// The working directory can be entered.
@@ -140,6 +152,8 @@ reasons! {
     GIVEN_AGAIN = "GivenAgain",
     /// The environment was built without a provider that failed and can be skipped.
     PROVIDER_SKIPPED = "ProviderSkipped",
+    /// A degraded launch built the environment without the parts in the message.
+    BUILT_WITHOUT = "BuiltWithout",
     /// agentd is ending. The launch continues when agentd runs again.
     ENDING = "Ending",
     /// agentd has a defect. Report it with the log.
@@ -276,6 +290,29 @@ reasons! {
 
 /// The JSON-RPC error code with which an agent requests a login (Agent Client Protocol, "Authentication").
 pub const AUTHENTICATION_REQUIRED_CODE: i64 = -32000;
+
+/// Reports whether a launch that failed for this reason may succeed as a degraded launch.
+pub fn is_degradable(reason: &str) -> bool {
+    matches!(
+        reason,
+        PREREQUISITE_FAILED
+            | WAIT_TIMED_OUT
+            | PLUGIN_NOT_LOADED
+            | PLUGIN_SUSPENDED
+            | PROVIDER_FAILED
+            | PROVIDER_NOT_GRANTED
+            | PROVIDER_ANSWER_INVALID
+            | SCRIPT_NOT_APPROVED
+            | SCRIPT_FAILED
+            | SCRIPT_TIMED_OUT
+            | SCRIPT_SYNTAX_ERROR
+            | SCRIPT_INTERPRETER_UNKNOWN
+            | LOGIN_SHELL_FAILED
+            | LOGIN_SHELL_TIMED_OUT
+            | TERMINAL_GONE
+            | SECRET_UNAVAILABLE
+    )
+}
 
 /// Reports whether a condition with this reason describes progress of a launch rather than a fault.
 pub fn is_progress(reason: &str) -> bool {

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::context::{ContextView, Progress};
+use crate::degraded::MissingPart;
 use crate::doc::Named;
 use crate::environment::EnvironmentSpec;
 use crate::facts::SessionFacts;
@@ -318,6 +319,8 @@ conditions! {
     /// False if something in the agent's environment has expired, or a provider could not be called again.
     /// Present only if something in the environment expires.
     EnvironmentCurrent,
+    /// True if the launch left out parts that could not be provided. Present only for a degraded launch.
+    Degraded,
     /// False while the session's keeper does not respond, absent otherwise. Only the running daemon knows this;
     /// it is in no journal.
     KeeperAnswers,
@@ -427,6 +430,9 @@ pub struct SessionStatus {
     pub idle_since: Option<Timestamp>,
     /// Number of launches of the session.
     pub launches: u64,
+    /// Everything that the last launch left out, because a caller allowed that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub degraded: Vec<MissingPart>,
     /// The running turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnView>,

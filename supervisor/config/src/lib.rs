@@ -49,7 +49,7 @@ pub use keep::{KeepError, PlannedEdit as KeepPlan, plan as plan_to_keep};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 #[cfg(test)]
 use plugins::Sha256Pin;
-pub use plugins::{Origin, Plugin, PluginLimits, Policy};
+pub use plugins::{Origin, Plugin, PluginLimits, Policy, SNAPSHOT, WHITELIST};
 pub use prerequisites::Prerequisite;
 pub use reload::reload;
 #[cfg(feature = "schema")]

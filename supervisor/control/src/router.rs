@@ -218,8 +218,8 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
         Call::Sessions {} => handlers::list(context).await,
-        Call::CreateSession { wait, wait_for_prerequisites, force } => {
-            let terms = handlers::terms(context, wait_for_prerequisites, force)?;
+        Call::CreateSession { wait, wait_for_prerequisites, force, degraded } => {
+            let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::create(context, wait, terms, request).await
         }
         Call::Session { .. } => handlers::show(&session().await?),
@@ -246,8 +246,8 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Cancel { .. } => handlers::cancel(context, &session().await?, None).await,
         Call::CancelTurn { turn, .. } => handlers::cancel(context, &session().await?, Some(&turn)).await,
         Call::Stop { session: id, wait } => handlers::stop(context, id, session().await, wait).await,
-        Call::Resume { wait, new_conversation, wait_for_prerequisites, force, .. } => {
-            let terms = handlers::terms(context, wait_for_prerequisites, force)?;
+        Call::Resume { wait, new_conversation, wait_for_prerequisites, force, degraded, .. } => {
+            let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::resume(context, &session().await?, wait, new_conversation.unwrap_or(false), terms).await
         }
         Call::Permit { permission, .. } => handlers::permit(context, &session().await?, &permission, request).await,

@@ -58,12 +58,14 @@ pub(crate) struct Document<T> {
     pub(crate) raw: Bytes,
 }
 
-/// Behaviour of a launch if a prerequisite of the session is missing.
+/// Behaviour of a launch if a prerequisite is missing or a part of the session cannot be provided.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Terms {
     /// Time limit of the wait for missing prerequisites.
     pub(crate) wait: Option<Duration>,
     pub(crate) force: bool,
+    /// Whether the launch leaves out what cannot be provided.
+    pub(crate) degraded: bool,
 }
 
 /// Start of a stream of events.
@@ -82,6 +84,11 @@ impl Terms {
 
     fn force(self) -> Option<bool> {
         self.force.then_some(true)
+    }
+
+    /// The key is left out otherwise, so that a daemon of an older release takes the call.
+    fn degraded(self) -> Option<bool> {
+        self.degraded.then_some(true)
     }
 }
 
@@ -108,6 +115,7 @@ impl Client {
             wait: waiting(Some(Duration::ZERO)),
             wait_for_prerequisites: terms.wait_for_prerequisites(),
             force: terms.force(),
+            degraded: terms.degraded(),
         };
         self.submit(&call, spec, Duration::ZERO).await
     }
@@ -225,6 +233,7 @@ impl Client {
             new_conversation: Some(fresh),
             wait_for_prerequisites: terms.wait_for_prerequisites(),
             force: terms.force(),
+            degraded: terms.degraded(),
         };
         self.fetch(&call, wait).await
     }

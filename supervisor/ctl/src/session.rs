@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agentd_api::degraded::MissingKind;
 use agentd_api::reason::is_progress;
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionOrigin, PermissionRequest, Phase, SessionView,
@@ -43,6 +44,19 @@ pub(crate) fn stale(view: &SessionView) -> Option<String> {
     let findings = view.status.staleness.iter().filter(|finding| finding.policy >= StalePolicy::Warn);
     let kinds: Vec<&str> = findings.map(|finding| finding.kind.as_str()).collect();
     (!kinds.is_empty()).then(|| kinds.join(", "))
+}
+
+/// Returns the missing requirement of the session and the parts that its degraded launch left out.
+pub(crate) fn lacking(view: &SessionView) -> Option<String> {
+    let is_up = view.status.phase.is_active() || matches!(view.status.phase, Phase::BackingOff);
+    // The condition of the prerequisites says which of them are still missing.
+    let parts = view.status.degraded.iter().filter(|part| is_up && part.kind != MissingKind::Prerequisite);
+    let parts: Vec<String> = parts.map(|part| format!("{} {}", part.kind.as_str(), part.name)).collect();
+    let without = (!parts.is_empty()).then(|| format!("without {}", parts.join(", ")));
+    match (without, missing(view)) {
+        (Some(without), Some(missing)) => Some(format!("{without}; {missing}")),
+        (without, missing) => without.or(missing),
+    }
 }
 
 /// Returns the requested agent: a configured agent, or the user's own program.

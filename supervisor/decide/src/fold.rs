@@ -42,6 +42,9 @@ impl State {
         self.updated = event.time;
         match &event.body {
             Body::LaunchStarted(started) => self.launch_started(started),
+            Body::LaunchDegraded(degraded) if degraded.launch == self.launches => {
+                self.degraded.clone_from(&degraded.missing);
+            }
             Body::LaunchFailed(failed) => self.launch_failed(&failed.message),
             Body::Condition(condition) => self.set_condition(condition),
             Body::KeeperStarted(keeper) => {
@@ -126,7 +129,8 @@ impl State {
                     turn.silent = true;
                 }
             }
-            Body::EnvironmentRefreshed(_)
+            Body::LaunchDegraded(_)
+            | Body::EnvironmentRefreshed(_)
             | Body::StalenessFound(_)
             | Body::PrerequisitesChecked(_)
             | Body::PrerequisitesChanged(_)
@@ -174,6 +178,8 @@ impl State {
         self.stale.clear();
         self.prerequisites.clear();
         self.forced_by.clone_from(&started.forced_by);
+        self.degraded_by.clone_from(&started.degraded_by);
+        self.degraded.clear();
         self.exceeded = None;
         self.pending_note.launched(started.reason);
         self.facts.launched(self.agent.as_ref());

@@ -73,13 +73,22 @@ pub enum Command {
     },
 }
 
-/// Terms of a launch in case of unmet prerequisites.
+/// Terms of a launch in case of unmet prerequisites and of parts that cannot be provided.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaunchTerms {
     pub wait_until: Option<Timestamp>,
     pub forced_by: Option<Requester>,
+    /// The caller that allowed the launch to leave out what cannot be provided, unmet prerequisites included.
+    pub degraded_by: Option<Requester>,
     /// The process that requested the launch.
     pub requester: Option<Requester>,
+}
+
+impl LaunchTerms {
+    /// Reports whether the launch continues despite unmet prerequisites.
+    pub fn is_forced(&self) -> bool {
+        self.forced_by.is_some() || self.degraded_by.is_some()
+    }
 }
 
 /// Limits from the configuration, and the session's restart state.
@@ -196,16 +205,19 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
             Phase::Pending => Err(Refusal::NothingToStop { phase }),
             _ => Ok(Batch::of(Body::StopRequested(StopRequested { reason, cause })).into()),
         },
-        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by, requester } } => match phase {
-            _ if phase.is_active() => Err(Refusal::Active { phase }),
-            _ if state.is_unclosed() => Err(Refusal::Unclosed),
-            _ => {
-                let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
-                let launch = state.launches + 1;
-                let started = LaunchStarted { launch, reason, fresh, wait_until, forced_by, requester };
-                Ok(Batch::of(Body::LaunchStarted(started)).into())
+        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by, degraded_by, requester } } => {
+            match phase {
+                _ if phase.is_active() => Err(Refusal::Active { phase }),
+                _ if state.is_unclosed() => Err(Refusal::Unclosed),
+                _ => {
+                    let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
+                    let launch = state.launches + 1;
+                    let started =
+                        LaunchStarted { launch, reason, fresh, wait_until, forced_by, degraded_by, requester };
+                    Ok(Batch::of(Body::LaunchStarted(started)).into())
+                }
             }
-        },
+        }
         Command::Answer { permission, answer, cause } => {
             answer_permission(state, permission, &answer, &cause).map(Decision::from)
         }

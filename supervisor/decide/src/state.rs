@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::context::{Context, Progress};
+use agentd_api::degraded::MissingPart;
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
 use agentd_api::isolation::Isolated;
 use agentd_api::prerequisite::{CheckReport, Requester};
@@ -101,6 +102,12 @@ pub struct State {
     /// The requester that forced the launch despite unmet prerequisites.
     #[serde(default)]
     pub forced_by: Option<Requester>,
+    /// The requester that allowed the launch to leave out what cannot be provided.
+    #[serde(default)]
+    pub degraded_by: Option<Requester>,
+    /// Everything that the launch left out.
+    #[serde(default)]
+    pub degraded: Vec<MissingPart>,
     /// The limit that the agent exceeded, if the agent was ended for that reason.
     #[serde(default)]
     pub exceeded: Option<Exceeded>,
@@ -357,6 +364,8 @@ impl State {
             stale: Vec::new(),
             prerequisites: Vec::new(),
             forced_by: None,
+            degraded_by: None,
+            degraded: Vec::new(),
             exceeded: None,
             crashes: Vec::new(),
             keys: VecDeque::new(),
@@ -386,6 +395,11 @@ impl State {
                 _ => Phase::Starting,
             },
         }
+    }
+
+    /// Returns the requester because of whom the launch ignores unmet prerequisites. A degraded launch ignores them too.
+    pub fn forced(&self) -> Option<&Requester> {
+        self.forced_by.as_ref().or(self.degraded_by.as_ref())
     }
 
     /// Reports whether the agent is being ended because it cannot work any more. Such an agent is started again.

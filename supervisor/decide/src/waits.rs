@@ -223,9 +223,9 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
         Wait::Restart { .. } => {
             let launch = state.launches + 1;
             let reason = LaunchReason::Restart;
-            // A forced launch is restarted as forced: without its unmet prerequisites.
-            let forced_by = state.forced_by.clone();
-            let started = LaunchStarted { forced_by, ..LaunchStarted::new(launch, reason, false) };
+            // A restart inherits the terms of its launch, since the caller agreed to them for as long as the agent works.
+            let (forced_by, degraded_by) = (state.forced_by.clone(), state.degraded_by.clone());
+            let started = LaunchStarted { forced_by, degraded_by, ..LaunchStarted::new(launch, reason, false) };
             Some(Batch::of(Body::LaunchStarted(started)))
         }
         Wait::End { at } => (*at <= facts.now).then(|| current::ended(state, *at, facts)),

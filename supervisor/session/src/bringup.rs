@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::context::{ContextLoaded, ContextReason};
+use agentd_api::degraded::{LaunchDegraded, MissingPart, NOT_LEFT_OUT};
 use agentd_api::event::LaunchReason;
 use agentd_api::facts::FactsObserved;
+use agentd_api::prerequisite::Requester;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::{Body, ByteString};
@@ -24,6 +26,7 @@ use crate::facts;
 use crate::isolation;
 use crate::launch_plan::LaunchPlan;
 use agentd_decide::staleness::EXISTS;
+use agentd_decide::verdict;
 use agentd_environment::{BuiltEnvironment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
@@ -85,7 +88,12 @@ pub(crate) async fn run(plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) {
     };
     let last = match result {
         Ok(prepared) => Progress::Ready(Box::new(prepared)),
-        Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
+        Err(Failure { kind, reason, mut message }) => {
+            if plan.degraded_by.is_some() && reason != reason::ENDING {
+                message = format!("{message}; {NOT_LEFT_OUT}");
+            }
+            Progress::Failed { kind, reason, message }
+        }
     };
     let _ = report.send(last).await;
 }
@@ -117,10 +125,14 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
-    let built = Box::pin(environment::provide_environment(plan, report)).await?;
+    let (built, without) = Box::pin(environment::provide_environment(plan, report)).await?;
     drop(permit);
     facts::compare_environment(report).await;
     needs.after(&built.environment).await?;
+    if let Some(by) = &plan.degraded_by {
+        let missing = without.into_iter().chain(needs.left_out()).collect();
+        report_degraded(plan, by, missing, report).await;
+    }
     let files = SessionFile::of(&built.environment, |_| true);
     Ok(Prepared { record: launch_record(plan, &built).await?, files })
 }
@@ -135,6 +147,24 @@ async fn load_context(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) {
     let (launch, context) = (plan.launch, plan.context.clone());
     let loaded = ContextLoaded { reason, launch, context, missing };
     let _ = report.send(Progress::Record(Box::new(Body::ContextLoaded(loaded)))).await;
+}
+
+/// Reports what a degraded launch left out: in the log, in the journal and in a condition.
+async fn report_degraded(
+    plan: &LaunchPlan,
+    by: &Requester,
+    mut missing: Vec<MissingPart>,
+    report: &mpsc::Sender<Progress>,
+) {
+    missing.sort_by_key(|part| part.kind);
+    let (status, reason, message) = verdict::degraded(&missing, by);
+    if !missing.is_empty() {
+        tracing::warn!(%by, "{message}");
+        let degraded = LaunchDegraded { launch: plan.launch, by: by.clone(), missing };
+        let _ = report.send(Progress::Record(Box::new(Body::LaunchDegraded(degraded)))).await;
+    }
+    let (kind, reason) = (ConditionType::Degraded, reason.to_owned());
+    let _ = report.send(Progress::Condition { kind, status, reason, message }).await;
 }
 
 async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {

@@ -239,6 +239,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             last_observed_at: state.observed,
             idle_since: state.idle_since(),
             launches: state.launches,
+            degraded: state.degraded.clone(),
             turn,
             queue: state
                 .queue

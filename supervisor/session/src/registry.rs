@@ -411,11 +411,11 @@ impl Sessions {
         self.room(&sessions)
     }
 
-    /// Begins the next launch of a session. Without a wait and without force, a missing prerequisite refuses the
-    /// request at once.
+    /// Begins the next launch of a session. If the launch neither waits nor is forced or degraded, a missing
+    /// prerequisite refuses the request at once.
     pub async fn resume(&self, session: &Session, fresh: bool, terms: LaunchTerms) -> Result<(), Problem> {
         self.check_room().await?;
-        if terms.wait_until.is_none() && terms.forced_by.is_none() {
+        if terms.wait_until.is_none() && !terms.is_forced() {
             let (generation, view) = (self.generations.now(), session.view());
             if !view.status.phase.is_active()
                 && let Some(problem) = needs::refusal(&generation, &view.spec).await

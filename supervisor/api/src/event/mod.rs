@@ -17,6 +17,7 @@ use serde_json::value::RawValue;
 
 use crate::bytes::ByteString;
 use crate::context::{ContextChanged, ContextLoaded, HintChanged, ProgressReported, SessionObserved, TitleChanged};
+use crate::degraded::LaunchDegraded;
 use crate::doc::Named;
 use crate::facts::FactsObserved;
 use crate::id::SessionId;
@@ -124,6 +125,8 @@ bodies! {
     "session.created" => SessionCreated(SessionCreated),
     /// A launch begins. Records of kind `condition` report its steps.
     "launch.started" => LaunchStarted(LaunchStarted),
+    /// A launch left out parts that could not be provided, because a caller allowed that.
+    "launch.degraded" => LaunchDegraded(LaunchDegraded),
     /// A launch failed before the conversation was ready.
     "launch.failed" => LaunchFailed(LaunchFailed),
     /// A condition changed.
@@ -267,15 +270,18 @@ pub struct LaunchStarted {
     /// The caller that forced the launch to ignore prerequisites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced_by: Option<Requester>,
+    /// The caller that allowed the launch to leave out what cannot be provided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded_by: Option<Requester>,
     /// The process that requested the launch, if a client did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<Requester>,
 }
 
 impl LaunchStarted {
-    /// Makes the record of a launch that neither waits for prerequisites nor ignores them.
+    /// Makes the record of a launch that neither waits for prerequisites nor leaves anything out.
     pub fn new(launch: u64, reason: LaunchReason, fresh: bool) -> Self {
-        Self { launch, reason, fresh, wait_until: None, forced_by: None, requester: None }
+        Self { launch, reason, fresh, wait_until: None, forced_by: None, degraded_by: None, requester: None }
     }
 }
 

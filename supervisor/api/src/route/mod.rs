@@ -281,7 +281,7 @@ routes! {
     /// Lists the sessions.
     Sessions = Get "/v1/sessions" => 200 Document(SessionList);
     /// Creates a session and begins its first launch.
-    CreateSession = Post "/v1/sessions" { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool }
+    CreateSession = Post "/v1/sessions" { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
         (SessionSpec) => 202 Document(SessionView);
     /// Shows a session: specification, status and conditions.
     Session = Get "/v1/sessions/" session => 200 Document(SessionView);
@@ -319,7 +319,8 @@ routes! {
     Stop = Post "/v1/sessions/" session "/stop" { wait: Wait } => 202 Document(StopView);
     /// Launches a session again and continues its conversation, or begins a new conversation.
     Resume = Post "/v1/sessions/" session "/resume"
-        { wait: Wait, new_conversation: bool, wait_for_prerequisites: PrerequisiteWait, force: bool }
+        { wait: Wait, new_conversation: bool, wait_for_prerequisites: PrerequisiteWait, force: bool,
+            degraded: bool }
         => 202 Document(SessionView);
     /// Answers a permission request of the agent.
     Permit = Post "/v1/sessions/" session "/permissions/" permission (PermissionAnswer) => 200 Document(SessionView);

@@ -381,7 +381,7 @@ pub(crate) struct SpecArgs {
     pub(crate) command: Vec<String>,
 }
 
-/// Behaviour of a launch if a prerequisite of the session is missing.
+/// Behaviour of a launch if a prerequisite is missing or a part of the session cannot be provided.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct TermsArgs {
     /// Wait for missing prerequisites, at most this long, like `10m` or `8h`; without a limit, one hour
@@ -397,6 +397,9 @@ pub(crate) struct TermsArgs {
     /// Start without missing prerequisites; the journal records the caller
     #[arg(long)]
     pub(crate) force: bool,
+    /// Start without whatever fails: providers, scripts, secrets and prerequisites; the agent learns what is missing
+    #[arg(long)]
+    pub(crate) degraded: bool,
 }
 
 #[derive(Debug, Args)]

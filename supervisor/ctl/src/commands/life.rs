@@ -26,7 +26,7 @@ const AT_ONCE: Duration = Duration::from_secs(2);
 
 impl From<TermsArgs> for Terms {
     fn from(args: TermsArgs) -> Self {
-        Self { wait: args.wait.map(|limit| limit.0), force: args.force }
+        Self { wait: args.wait.map(|limit| limit.0), force: args.force, degraded: args.degraded }
     }
 }
 

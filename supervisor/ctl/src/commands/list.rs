@@ -8,8 +8,9 @@ use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::prerequisite::Missing;
-use crate::session::{agent, missing, progress, question, stale};
+use crate::session::{agent, lacking, progress, question, stale};
 use crate::table::{Cut, Table, age};
 use crate::terminal::Screen;
 
@@ -46,7 +47,7 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
         ("AGE", Cut::Never),
         ("TURN", Cut::End),
     ];
-    let is_missing = sessions.iter().any(|view| missing(view).is_some());
+    let is_missing = sessions.iter().any(|view| lacking(view).is_some());
     columns.extend(is_missing.then_some(("MISSING", Cut::End)));
     let is_stale = sessions.iter().any(|view| stale(view).is_some());
     columns.extend(is_stale.then_some(("STALE", Cut::End)));
@@ -62,7 +63,7 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
             screen.line(&turn(view)),
         ];
         row.extend(is_missing.then(|| {
-            let message = missing(view).unwrap_or_default();
+            let message = lacking(view).unwrap_or_default();
             screen.line(&Missing::of(&message).named_first(&message))
         }));
         row.extend(is_stale.then(|| stale(view).unwrap_or_default()));
@@ -119,6 +120,9 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("phase", Some(status.phase.as_str().to_owned()));
     field("next restart", status.next_restart_at.map(|at| format!("{at} (in {})", age(now, at))));
     field("message", status.message.clone());
+    let failure = Failure::of(view);
+    let may_help = status.phase == Phase::Failed && failure.is_degradable();
+    field("remedy", may_help.then(|| failure.remedy(&label(view), false)));
     field("directory", Some(view.spec.directory.display().to_string()));
     field("agent", Some(agent(view)));
     field(
@@ -148,6 +152,9 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("agent pid", status.agent_pid.map(|pid| pid.to_string()));
     field("keeper pid", status.keeper_pid.map(|pid| pid.to_string()));
     field("launches", Some(status.launches.to_string()));
+    for part in &status.degraded {
+        field("without", Some(part.to_string()));
+    }
     field("events", Some(status.last_seq.to_string()));
     for (name, value) in status.facts.iter().flat_map(|facts| of_repository(&facts.repository)) {
         field(name, Some(value));
@@ -272,6 +279,45 @@ mod tests {
         compiles.status.conditions[0].reason = agentd_api::reason::COMPILING_PLUGIN.to_owned();
         let text = table(&[&compiles], screen, now).render(Some(100));
         assert!(text.trim_end().ends_with("compiling corp") && !text.contains("MISSING"), "{text}");
+    }
+
+    #[test]
+    fn a_degraded_session_names_what_it_goes_without_and_a_failed_one_the_degraded_launch() {
+        let time = "2026-01-01T00:00:00Z";
+        let session = |phase: &str, reason: &str, message: &str, degraded: serde_json::Value| -> SessionView {
+            serde_json::from_value(serde_json::json!({
+                "id": "abc", "generation": 1, "created": time, "spec": { "directory": "/d", "name": "fix" },
+                "status": {
+                    "phase": phase, "observed_generation": 1, "launches": 1, "last_seq": 9, "updated": time,
+                    "message": message, "degraded": degraded,
+                    "conditions": [{
+                        "type": "EnvironmentReady", "status": "False", "reason": reason, "message": message,
+                        "last_transition_time": time, "observed_generation": 1,
+                    }],
+                },
+            }))
+            .unwrap()
+        };
+        let (screen, now) = (Screen { terminal: true, colour: false }, time.parse().unwrap());
+        let parts = serde_json::json!([
+            { "kind": "script", "name": "/s.sh", "message": "it failed" },
+            { "kind": "prerequisite", "name": "vpn", "message": "no route" },
+        ]);
+        let degraded = session("idle", "BuiltWithout", "m", parts);
+        let row = table(&[&degraded], screen, now).render(None);
+        assert!(row.contains("MISSING") && row.contains("without script /s.sh\n"), "{row}");
+        let text = describe(&degraded, screen, now);
+        assert!(text.contains("without:       script /s.sh: it failed\n"), "{text}");
+        assert!(text.contains("without:       prerequisite vpn: no route\n") && !text.contains("remedy:"), "{text}");
+
+        let remedy = |reason: &str, message: &str| {
+            describe(&session("failed", reason, message, serde_json::json!([])), screen, now)
+        };
+        let text = remedy("ScriptFailed", "it failed");
+        assert!(text.contains("remedy:") && text.contains("agentctl resume fix --degraded\n"), "{text}");
+        assert!(!remedy("DirectoryGone", "no directory").contains("--degraded"));
+        let refused = format!("whitelist failed; {}", agentd_api::degraded::NOT_LEFT_OUT);
+        assert!(!remedy("ProviderFailed", &refused).contains("--degraded"));
     }
 
     #[test]

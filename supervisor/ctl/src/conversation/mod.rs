@@ -309,7 +309,7 @@ impl Conversation {
             return awaited(&condition.message).into_iter().map(Item::Progress).collect();
         }
         let bad = match condition.kind {
-            ConditionType::EnvironmentDrifted => ConditionStatus::True,
+            ConditionType::EnvironmentDrifted | ConditionType::Degraded => ConditionStatus::True,
             _ => ConditionStatus::False,
         };
         // A condition that ended with the agent, or ends because of the stop, is not news.

@@ -7,6 +7,7 @@ mod build;
 pub(crate) mod files;
 pub(crate) mod finish;
 mod identity;
+mod left_out;
 mod ran;
 mod scope;
 mod services;
@@ -94,8 +95,10 @@ pub struct BuiltEnvironment {
     pub secrets: Vec<String>,
     /// Optional secrets that could not be read.
     pub missing: Vec<MissingSecret>,
-    /// Error messages of the providers that failed and that the launch can skip.
+    /// Error messages of the providers that failed and that every launch skips.
     pub skipped: Vec<String>,
+    /// Whether a degraded launch left out the environment of the login shell or of the terminal.
+    pub is_without_snapshot: bool,
 }
 
 /// Reason why there is no environment. The text holds no secret that agentd knows.
