@@ -64,6 +64,7 @@ mod power_cut;
 mod prerequisites;
 mod prerequisites_ctl;
 mod private;
+mod prune;
 mod real_agent;
 mod recipes;
 mod reference;

@@ -29,6 +29,7 @@ pub mod plugin;
 pub mod plugin_tool;
 pub mod prerequisite;
 pub mod problem;
+pub mod prune;
 pub mod quantity;
 pub mod reason;
 pub mod route;

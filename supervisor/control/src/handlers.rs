@@ -140,7 +140,7 @@ pub(super) async fn remove(context: &Context, id: String, session: Result<Sessio
             let _ = session.ask(Command::Stop { reason: "the session is being removed".to_owned(), cause }).await;
             ended(&closing, &session, LONGEST_END).await;
         }
-        sessions.remove(&session).await
+        sessions.remove(&session, None).await
     })
     .await?;
     Ok(Response::new(full("")))

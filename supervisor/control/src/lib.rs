@@ -17,6 +17,7 @@ mod named;
 mod operations;
 mod plugins;
 mod prerequisites;
+mod prune;
 mod readiness;
 mod room;
 mod router;

@@ -22,8 +22,8 @@ use super::operations::Operations;
 use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
-    Body, access, audit, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts,
-    secrets, session_context, snapshots, stream, validation,
+    Body, access, audit, doctor, drain, environment, handlers, plugins, prerequisites, problem, prune, readiness,
+    scripts, secrets, session_context, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -215,6 +215,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::AddSnapshot {} => snapshots::add(context, request).await,
         Call::RefreshSnapshots {} => snapshots::refresh(context).await,
         Call::InvalidateSnapshots {} => snapshots::invalidate(context).await,
+        Call::Prune {} => prune::prune(context, request).await,
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
         Call::Sessions {} => handlers::list(context).await,

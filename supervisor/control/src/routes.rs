@@ -92,6 +92,7 @@ pub fn access(route: Route) -> Access {
         | Route::InvalidateSnapshots
         | Route::RotateKey
         | Route::Keep
+        | Route::Prune
         | Route::RemoveSession
         | Route::Observe
         | Route::Resume

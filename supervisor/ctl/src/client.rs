@@ -15,6 +15,7 @@ use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationV
 use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
+use agentd_api::prune::{PruneRequest, PruneView};
 use agentd_api::route::{PrerequisiteWait, Wait, Within};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
@@ -267,6 +268,11 @@ impl Client {
         let (from, to, values) = (Some(range.from), Some(range.to), Some(values));
         let call = Call::EnvironmentDifference { session: id.to_owned(), from, to, values };
         self.fetch(&call, BUILDING).await
+    }
+
+    /// Removes sessions, or lists them in a dry run. The time limit covers many large sessions.
+    pub(crate) async fn prune(&self, request: &PruneRequest) -> Result<Document<PruneView>, Error> {
+        self.submit(&Call::Prune {}, request, BUILDING).await
     }
 
     pub(crate) async fn rotate_key(&self) -> Result<Document<RotationView>, Error> {

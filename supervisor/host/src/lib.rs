@@ -14,4 +14,5 @@ pub mod manager;
 pub mod platform;
 pub mod repository;
 pub mod runner;
+pub mod usage;
 pub mod workspace;

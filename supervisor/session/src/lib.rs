@@ -28,6 +28,7 @@ pub mod launch;
 mod launch_plan;
 mod needs;
 mod patient;
+mod prune;
 pub mod pulse;
 mod recheck;
 mod registry;
@@ -150,6 +151,11 @@ impl Session {
         published.set_aside || !published.view.status.phase.is_over()
     }
 
+    /// Reports whether the session is set aside, because its journal cannot be read.
+    fn is_set_aside(&self) -> bool {
+        self.published.borrow().set_aside
+    }
+
     /// Returns a receiver of the published states. It closes when the session is removed or the daemon ends.
     pub fn watch(&self) -> watch::Receiver<Arc<Published>> {
         self.published.clone()
@@ -175,10 +181,10 @@ impl Session {
         self.inbox.try_send(Box::new(Request::Reports { launch, reports, is_redeclared })).is_ok()
     }
 
-    async fn release(&self) -> Result<(), Problem> {
+    async fn release(&self, seen: Option<u64>) -> Result<(), Problem> {
         let (reply, answer) = oneshot::channel();
         self.driver.wake();
-        self.inbox.send(Box::new(Request::Release { reply })).await.map_err(|_| unavailable())?;
+        self.inbox.send(Box::new(Request::Release { seen, reply })).await.map_err(|_| unavailable())?;
         answer.await.map_err(|_| unavailable())?
     }
 

@@ -470,12 +470,12 @@ impl Sessions {
         Err(Problem::new(Code::TooManySessions, detail).hint(hint::STOP_ANOTHER))
     }
 
-    /// Removes a session that is not active, with all its files.
-    pub async fn remove(&self, session: &Session) -> Result<(), Problem> {
+    /// Removes a session that is not active, with all its files. With `seen`, only if that is still its last event.
+    pub async fn remove(&self, session: &Session, seen: Option<u64>) -> Result<(), Problem> {
         // `read` deletes directories with the prefix for removal, so wait until it has finished.
         self.whole().await;
         fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
-        session.release().await?;
+        session.release(seen).await?;
         lock(&self.known).remove(session.id());
         let generation = self.generations.now();
         let directories = &generation.daemon.directories;

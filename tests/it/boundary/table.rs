@@ -76,6 +76,7 @@ impl Plan<'_> {
             ("POST", "/v1/scripts/allow".to_owned(), script.clone()),
             ("POST", "/v1/scripts/deny".to_owned(), script),
             ("POST", "/v1/reload".to_owned(), Value::Null),
+            ("POST", "/v1/prune".to_owned(), json!({ "older_than_seconds": 0 })),
             ("POST", "/v1/drain".to_owned(), Value::Null),
             ("DELETE", "/v1/drain".to_owned(), Value::Null),
             ("POST", "/v1/snapshots".to_owned(), json!({ "variables": [] })),

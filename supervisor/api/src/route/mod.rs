@@ -26,6 +26,7 @@ use crate::keep::{KeepRequest, KeepView};
 use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
+use crate::prune::{PruneRequest, PruneView};
 use crate::scripts::{ScriptDecision, ScriptList};
 use crate::secret::SecretList;
 use crate::session::{
@@ -278,6 +279,8 @@ routes! {
     RotateKey = Post "/v1/environment/rotate-key" => 200 Document(RotationView);
     /// Adds names to the variables that the whitelist keeps, in the user's file, and reloads.
     Keep = Post "/v1/environment/keep" (KeepRequest) => 200 Document(KeepView);
+    /// Removes sessions at rest that match the criteria. With `dry_run` in the body lists the sessions, with their sizes.
+    Prune = Post "/v1/prune" (PruneRequest) => 200 Document(PruneView);
     /// Lists the sessions.
     Sessions = Get "/v1/sessions" => 200 Document(SessionList);
     /// Creates a session and begins its first launch.

@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod plugin;
+pub(crate) mod prune;
 pub(crate) mod service;
 
 use std::path::PathBuf;
@@ -178,6 +179,11 @@ pub(crate) enum Command {
         #[arg(short, long)]
         force: bool,
     },
+    /// Delete sessions at rest that are no longer used; lists them first and asks
+    ///
+    /// A session must match every given criterion. Active sessions stay, and so do sessions that an active session
+    /// created or that created an active session.
+    Prune(prune::PruneArgs),
     /// Check the prerequisites of sessions now; exit status 1 if a prerequisite is missing
     Check(CheckArgs),
     /// Find mistakes in a session's environment before its next launch; exit status 1 if there are mistakes

@@ -3,6 +3,7 @@
 mod audit;
 mod check;
 mod config;
+mod confirm;
 mod context;
 mod doctor;
 mod drain;
@@ -13,6 +14,7 @@ mod life;
 mod list;
 mod man;
 mod plugin;
+mod prune;
 mod reload;
 mod secret;
 mod service;
@@ -103,6 +105,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
             life::resume(context, &session, no_wait, new_conversation, terms.into()).await
         }
         Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
+        Command::Prune(args) => prune::prune(context, &args).await,
         Command::Audit(args) => audit::audit(context, &args).await,
         Command::Check(args) => check::check(context, args).await,
         Command::Validate { session } => validate::validate(context, &session).await,

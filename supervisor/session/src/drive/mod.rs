@@ -14,6 +14,7 @@ mod outside;
 mod port_events;
 mod reading;
 mod recorder;
+mod release;
 mod renewal;
 mod silent;
 mod terms;
@@ -71,8 +72,9 @@ pub(crate) enum Request {
         reply: oneshot::Sender<Result<CommandResult, Problem>>,
     },
     /// Asks the driver to give up the session, whose files are about to be removed. Refused while the session is
-    /// active.
+    /// active, and if `seen` is not its last event.
     Release {
+        seen: Option<u64>,
         reply: oneshot::Sender<Result<(), Problem>>,
     },
     /// Reports of a repeated check of the prerequisites; needs no answer. `is_redeclared` tells that their
@@ -180,13 +182,13 @@ impl Driver {
                         let unreadable = UnreadableSession { id: self.id().to_string(), reason: chain(&error) };
                         drop(reply.send(Err(aside::problem(&unreadable))));
                     }
-                    Request::Release { reply } if ending::has_keeper(&self.recorder.journal.directory).await => {
+                    Request::Release { reply, .. } if ending::has_keeper(&self.recorder.journal.directory).await => {
                         let problem =
                             Problem::new(Code::WrongPhase, "the session is set aside, and its agent is still running");
                         let hint = hint::STOP_OR_REMOVE;
                         let _ = reply.send(Err(problem.hint(hint)));
                     }
-                    Request::Release { reply } => {
+                    Request::Release { reply, .. } => {
                         let _ = reply.send(Ok(()));
                         return;
                     }
@@ -246,20 +248,13 @@ impl Driver {
                             let answer = self.carry_out(command).await?;
                             let _ = reply.send(answer);
                         }
-                        Some(Request::Release { reply })
-                            if !self.phase().is_over() && !self.recorder.has_ended_unrecorded(self.stop.sent) =>
-                        {
-                            let refusal = Refusal::NotEnded { phase: self.phase() };
-                            let _ = reply.send(Err(refusal.problem()));
-                        }
-                        Some(Request::Release { reply }) => {
-                            if self.recorder.has_ended_unrecorded(self.stop.sent) {
-                                // The keeper only waits for room in the journal, which is about to be removed.
-                                let directory = &self.recorder.journal.directory;
-                                ending::discard(&self.terms.generation, self.id(), directory).await;
+                        Some(Request::Release { seen, reply }) => {
+                            let released = self.release(seen).await;
+                            let is_released = released.is_ok();
+                            let _ = reply.send(released);
+                            if is_released {
+                                return Ok(());
                             }
-                            let _ = reply.send(Ok(()));
-                            return Ok(());
                         }
                         Some(Request::Reports { launch, reports, is_redeclared }) => {
                             self.found(launch, &reports, is_redeclared).await?;

@@ -10,12 +10,12 @@ use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView};
 
 use crate::args::ScriptCommand;
 use crate::client::Document;
+use crate::commands::confirm::confirmed;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
-use crate::input::Input;
 use crate::spec::absolute;
 use crate::table::{Cut, Table};
-use crate::terminal::{Screen, TextStyle};
+use crate::terminal::Screen;
 
 pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result<u8, Error> {
     match command {
@@ -63,20 +63,11 @@ async fn allow(context: &Context, directory: &Path, yes: bool) -> Result<u8, Err
 
 /// Asks the user to confirm. Without a terminal, nothing is approved.
 async fn asked(scripts: usize) -> Result<bool, Error> {
-    let mut input = Input::open().map_err(Error::Input)?;
-    if !input.terminal {
-        return Err(Error::Session {
-            detail: "nothing was approved: there is no terminal to ask on".to_owned(),
-            hint: Some("read the scripts above, and approve them with --yes".to_owned()),
-        });
-    }
-    let question = if scripts == 1 { "Allow this script? [y/N] " } else { "Allow these scripts? [y/N] " };
-    input.forget_typed();
-    let mut out = io::stderr();
-    let question = Screen::stderr().paint(TextStyle::Ask, question);
-    out.write_all(question.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)?;
-    let answer = input.line().await.transpose().map_err(Error::Input)?.unwrap_or_default();
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let question = if scripts == 1 { "Allow this script?" } else { "Allow these scripts?" };
+    confirmed(question).await?.ok_or_else(|| Error::Session {
+        detail: "nothing was approved: there is no terminal to ask on".to_owned(),
+        hint: Some("read the scripts above, and approve them with --yes".to_owned()),
+    })
 }
 
 /// Formats the content or the changes of a script, for the user's decision.
