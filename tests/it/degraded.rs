@@ -373,3 +373,29 @@ async fn agentctl_offers_the_degraded_launch_and_makes_it() {
     let said = ctl(&daemon, &[&["new", "--degraded", "--ready", "30s"][..], &agent].concat()).await;
     assert_eq!(said.status, Some(0), "{said:?}");
 }
+
+#[tokio::test]
+async fn a_setup_that_fails_offers_the_hint_of_the_session() {
+    let daemon = prerequisites::with(&[("vpn", prerequisites::ALL)]).await;
+    let (session, _) = failing(&daemon, &daemon.scripted(&[])).await;
+    let hint = json!({ "hint": "load the module tools/5" });
+    assert_eq!(daemon.client.call("PUT", &session.path("/hint"), hint.to_string()).await.status, 200);
+    let problem = resume(&daemon, &session, "").await.problem();
+    assert!(problem.hint.is_some_and(|hint| hint.ends_with("the session's hint: load the module tools/5")));
+    let said = ctl(&daemon, &["resume", session.id.as_str()]).await;
+    assert!(said.err.contains("load the module tools/5") && said.err.contains("--degraded"), "{}", said.err);
+
+    prerequisites::world(&daemon, "vpn", "pass");
+    script(&daemon, "config/env-setup.sh", "exit 3\n");
+    within("the script fails the launch", async {
+        while resume(&daemon, &session, "").await.status != 202 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let view = session.wait_for_phase(Phase::Failed).await;
+    let message = view.status.message.unwrap();
+    assert!(message.ends_with("; the session's hint: load the module tools/5"), "{message}");
+    let shown = ctl(&daemon, &["show", session.id.as_str()]).await.out;
+    assert!(shown.contains("load the module tools/5") && shown.contains("--degraded"), "{shown}");
+}

@@ -65,7 +65,7 @@ pub(crate) struct Terms {
     /// Time limit of the wait for missing prerequisites.
     pub(crate) wait: Option<Duration>,
     pub(crate) force: bool,
-    /// Whether the launch leaves out what cannot be provided.
+    /// Whether the launch leaves out failed parts.
     pub(crate) degraded: bool,
 }
 

@@ -104,7 +104,7 @@ pub(crate) fn size(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes}B");
     }
-    // In tenths of the unit, rounded up: no session is shown smaller than it is.
+    // In tenths of the unit, rounded up, so that no size is understated.
     let (mut tenths, mut unit) = (bytes.saturating_mul(10).div_ceil(1024), 0);
     while tenths >= 10_240 && unit + 1 < UNITS.len() {
         (tenths, unit) = (tenths.div_ceil(1024), unit + 1);

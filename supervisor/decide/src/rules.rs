@@ -78,7 +78,7 @@ pub enum Command {
 pub struct LaunchTerms {
     pub wait_until: Option<Timestamp>,
     pub forced_by: Option<Requester>,
-    /// The caller that allowed the launch to leave out what cannot be provided, unmet prerequisites included.
+    /// The caller that allowed the launch to leave out failed parts, unmet prerequisites included.
     pub degraded_by: Option<Requester>,
     /// The process that requested the launch.
     pub requester: Option<Requester>,

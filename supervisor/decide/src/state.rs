@@ -102,7 +102,7 @@ pub struct State {
     /// The requester that forced the launch despite unmet prerequisites.
     #[serde(default)]
     pub forced_by: Option<Requester>,
-    /// The requester that allowed the launch to leave out what cannot be provided.
+    /// The requester that allowed the launch to leave out failed parts.
     #[serde(default)]
     pub degraded_by: Option<Requester>,
     /// Everything that the launch left out.
@@ -397,7 +397,7 @@ impl State {
         }
     }
 
-    /// Returns the requester because of whom the launch ignores unmet prerequisites. A degraded launch ignores them too.
+    /// Returns the requester that let the launch ignore unmet prerequisites. A degraded launch ignores them too.
     pub fn forced(&self) -> Option<&Requester> {
         self.forced_by.as_ref().or(self.degraded_by.as_ref())
     }

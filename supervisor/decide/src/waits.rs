@@ -223,7 +223,7 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
         Wait::Restart { .. } => {
             let launch = state.launches + 1;
             let reason = LaunchReason::Restart;
-            // A restart inherits the terms of its launch, since the caller agreed to them for as long as the agent works.
+            // A restart inherits the terms of its launch: the caller agreed to them for the work of this agent.
             let (forced_by, degraded_by) = (state.forced_by.clone(), state.degraded_by.clone());
             let started = LaunchStarted { forced_by, degraded_by, ..LaunchStarted::new(launch, reason, false) };
             Some(Batch::of(Body::LaunchStarted(started)))

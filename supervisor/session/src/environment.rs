@@ -111,7 +111,7 @@ async fn use_earlier(
     if restore_obstacle(&kept.last, Timestamp::now()).is_some() {
         return Vec::new();
     }
-    // If the earlier environment cannot be restored, the launch continues with the one that was built.
+    // If the earlier environment cannot be restored, the launch continues with the new environment.
     let Ok(restored) = give_again(plan, kept, report).await else { return Vec::new() };
     let lacking = std::mem::replace(built, restored).environment.without.into_iter();
     let launch = kept.last.launch;

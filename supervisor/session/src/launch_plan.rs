@@ -48,7 +48,7 @@ pub(crate) struct LaunchPlan {
     pub wait_until: Option<Timestamp>,
     /// Requester that forced the launch despite missing prerequisites.
     pub forced_by: Option<Requester>,
-    /// Requester that allowed the launch to leave out what cannot be provided.
+    /// Requester that allowed the launch to leave out failed parts.
     pub degraded_by: Option<Requester>,
     /// First expiry of the present environment's variables, and the time of their renewal.
     pub schedule: Option<(Timestamp, Timestamp)>,
@@ -177,7 +177,7 @@ impl LaunchPlan {
         }
     }
 
-    /// Returns the requester because of whom the launch ignores unmet prerequisites.
+    /// Returns the requester that let the launch ignore unmet prerequisites.
     pub(crate) fn forced(&self) -> Option<&Requester> {
         self.forced_by.as_ref().or(self.degraded_by.as_ref())
     }

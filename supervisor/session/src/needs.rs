@@ -12,7 +12,7 @@ use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, Moment, PrerequisiteView, PrerequisitesChecked, PrerequisitesForced};
 use agentd_api::reason;
-use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
 use agentd_api::{Body, Code, Problem};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -265,7 +265,10 @@ pub(super) async fn kept_subject(
 }
 
 /// Returns the refusal of a launch, by the checks that need no environment.
-pub(super) async fn refusal(generation: &Generation, spec: &SessionSpec) -> Option<Problem> {
+pub(super) async fn refusal(
+    generation: &Generation,
+    SessionView { spec, status, .. }: &SessionView,
+) -> Option<Problem> {
     let names = generation.needed(spec);
     if names.is_empty() {
         return None;
@@ -282,8 +285,9 @@ pub(super) async fn refusal(generation: &Generation, spec: &SessionSpec) -> Opti
     let mut reports = prerequisites.round(wanted, None).await;
     reports.retain(CheckReport::is_obstacle);
     (!reports.is_empty()).then(|| {
-        let mut problem =
-            Problem::new(Code::PrerequisitesNotMet, lines(&reports, |_| true)).hint(hint::RESUME_WITH_WAIT);
+        let remedy = hint::RESUME_WITH_WAIT.to_owned();
+        let remedy = status.hint.as_ref().map(|hint| hint::of_session(&remedy, hint)).unwrap_or(remedy);
+        let mut problem = Problem::new(Code::PrerequisitesNotMet, lines(&reports, |_| true)).hint(remedy);
         problem.prerequisites = reports;
         problem
     })

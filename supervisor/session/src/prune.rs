@@ -1,7 +1,7 @@
 //! Finds sessions at rest that are no longer used, measures them, and removes them.
 //!
-//! An active session is never removed. A session is removed only if no event was added since it was looked at: its
-//! driver compares the last sequence number in the same step in which it gives the session up.
+//! An active session is never removed, and neither is a session that got events since it was found. The session's
+//! driver compares the last sequence number in the step in which it gives the session up.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -167,7 +167,7 @@ fn chooses_readable(request: &PruneRequest) -> bool {
     !names.is_empty() || older_than_seconds.is_some() || !phases.is_empty() || *stale
 }
 
-/// Returns the criteria that a session matches, or `None` if it does not match all of them. Pure.
+/// Returns the criteria that a session matches, or `None` if it fails one. Pure.
 fn reasons(request: &PruneRequest, view: &SessionView, is_set_aside: bool, now: Timestamp) -> Option<Vec<String>> {
     let last = last_activity(view);
     if !is_old_enough(request, last, now) {
@@ -207,8 +207,9 @@ fn obstacle(view: &SessionView, all: &[SessionView]) -> Option<String> {
     })
 }
 
+/// Returns the time of the last event, or of a person's last look if that is later.
 fn last_activity(view: &SessionView) -> Timestamp {
-    view.status.updated
+    view.status.last_observed_at.map_or(view.status.updated, |observed| observed.max(view.status.updated))
 }
 
 fn age(last: Timestamp, now: Timestamp) -> u64 {

@@ -418,7 +418,7 @@ impl Sessions {
         if terms.wait_until.is_none() && !terms.is_forced() {
             let (generation, view) = (self.generations.now(), session.view());
             if !view.status.phase.is_active()
-                && let Some(problem) = needs::refusal(&generation, &view.spec).await
+                && let Some(problem) = needs::refusal(&generation, &view).await
             {
                 return Err(problem);
             }

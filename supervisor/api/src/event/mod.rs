@@ -270,7 +270,7 @@ pub struct LaunchStarted {
     /// The caller that forced the launch to ignore prerequisites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced_by: Option<Requester>,
-    /// The caller that allowed the launch to leave out what cannot be provided.
+    /// The caller that allowed the launch to leave out failed parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded_by: Option<Requester>,
     /// The process that requested the launch, if a client did.

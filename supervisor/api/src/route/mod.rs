@@ -279,12 +279,13 @@ routes! {
     RotateKey = Post "/v1/environment/rotate-key" => 200 Document(RotationView);
     /// Adds names to the variables that the whitelist keeps, in the user's file, and reloads.
     Keep = Post "/v1/environment/keep" (KeepRequest) => 200 Document(KeepView);
-    /// Removes sessions at rest that match the criteria. With `dry_run` in the body lists the sessions, with their sizes.
+    /// Removes sessions at rest that match the criteria. With `dry_run` in the body lists them with their sizes.
     Prune = Post "/v1/prune" (PruneRequest) => 200 Document(PruneView);
     /// Lists the sessions.
     Sessions = Get "/v1/sessions" => 200 Document(SessionList);
     /// Creates a session and begins its first launch.
-    CreateSession = Post "/v1/sessions" { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
+    CreateSession = Post "/v1/sessions"
+        { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
         (SessionSpec) => 202 Document(SessionView);
     /// Shows a session: specification, status and conditions.
     Session = Get "/v1/sessions/" session => 200 Document(SessionView);

@@ -403,7 +403,7 @@ pub(crate) struct TermsArgs {
     /// Start without missing prerequisites; the journal records the caller
     #[arg(long)]
     pub(crate) force: bool,
-    /// Start without whatever fails: providers, scripts, secrets and prerequisites; the agent learns what is missing
+    /// Start without the providers, scripts, secrets and prerequisites that fail, and report them
     #[arg(long)]
     pub(crate) degraded: bool,
 }

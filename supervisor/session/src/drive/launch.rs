@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use agentd_api::Body;
 use agentd_api::event::EnvironmentRefreshed;
+use agentd_api::hint;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::staleness::StalePolicy;
@@ -89,6 +90,7 @@ impl Driver {
             Some(Progress::Failed { kind, reason, message }) => {
                 self.launching.bring_up = None;
                 let reason = if is_scarcity(kind, reason, &message) { reason::OUT_OF_RESOURCES } else { reason };
+                let message = with_hint(kind, reason, message, self.recorder.state.hint.as_deref());
                 let batch = fail_launch(&self.recorder.state, launch, kind, reason, &message, &self.facts());
                 self.append(batch).await.map(drop)
             }
@@ -284,6 +286,15 @@ async fn start_keeper(
     }
 }
 
+/// Adds the session's environment hint to the message of a failed setup.
+fn with_hint(kind: ConditionType, reason: &str, message: String, hint: Option<&str>) -> String {
+    let is_setup = matches!(kind, ConditionType::PrerequisitesMet | ConditionType::EnvironmentReady);
+    match hint.filter(|_| is_setup && reason != reason::ENDING) {
+        Some(hint) => hint::of_session(&message, hint),
+        None => message,
+    }
+}
+
 /// Reports whether the failure is a scarcity of resources. The output of scripts, checks and plugins is not
 /// considered.
 fn is_scarcity(kind: ConditionType, reason: &str, message: &str) -> bool {
@@ -294,6 +305,17 @@ fn is_scarcity(kind: ConditionType, reason: &str, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_failed_setup_gets_the_sessions_hint() {
+        let said = |kind, reason| with_hint(kind, reason, "it failed".to_owned(), Some("load the module"));
+        let with = "it failed; the session's hint: load the module";
+        assert_eq!(said(ConditionType::EnvironmentReady, reason::SCRIPT_FAILED), with);
+        assert_eq!(said(ConditionType::PrerequisitesMet, reason::PREREQUISITE_FAILED), with);
+        assert_eq!(said(ConditionType::EnvironmentReady, reason::ENDING), "it failed");
+        assert_eq!(said(ConditionType::AgentStarted, reason::KEEPER_FAILED), "it failed");
+        assert_eq!(with_hint(ConditionType::EnvironmentReady, "X", "it failed".to_owned(), None), "it failed");
+    }
 
     #[test]
     fn the_output_of_a_script_does_not_count_as_a_scarcity_of_resources() {
