@@ -78,6 +78,7 @@ mod secrets;
 mod service;
 mod silent;
 mod snapshot;
+mod stale_list;
 mod staleness;
 mod storage;
 mod stored_values;

@@ -15,7 +15,7 @@ use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 use crate::isolation::{Isolated, Isolation};
 use crate::permission::ToolDetails;
 use crate::quantity;
-use crate::staleness::StaleFinding;
+use crate::staleness::{StaleFinding, UncheckedSession};
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -569,6 +569,9 @@ pub struct SessionList {
     /// Sessions that were skipped because their files could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableSession>,
+    /// Sessions whose staleness could not be checked in time. Only with `stale=true`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<UncheckedSession>,
 }
 
 /// A session that was skipped because its files could not be read.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::SessionId;
 use crate::session::ConditionType;
 
 /// Data of the record `staleness.found`.
@@ -24,6 +25,15 @@ pub struct StaleFinding {
     pub message: String,
     /// The policy that applied.
     pub policy: StalePolicy,
+}
+
+/// A session whose staleness could not be checked in time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncheckedSession {
+    /// Id of the session.
+    pub id: SessionId,
+    /// Why the session could not be checked.
+    pub reason: String,
 }
 
 macro_rules! kinds {

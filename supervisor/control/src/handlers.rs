@@ -53,11 +53,22 @@ pub(super) fn agents(context: &Context) -> Answer {
     json(&AgentList { agents })
 }
 
-pub(super) async fn list(context: &Context) -> Answer {
-    let mut list = SessionList { sessions: context.sessions.list().await, unreadable: context.sessions.unreadable() };
+pub(super) async fn list(context: &Context, stale: bool) -> Answer {
+    let mut list = SessionList {
+        sessions: context.sessions.list().await,
+        unreadable: context.sessions.unreadable(),
+        unchecked: Vec::new(),
+    };
     if context.caller.who != CallerClass::Owner {
         list.sessions.retain(|view| access::sees(&context.caller, view));
         list.unreadable.clear();
+    }
+    if stale {
+        if matches!(context.caller.who, CallerClass::Stranger(_)) {
+            // agentd waits for these callers, so they must not wait for git.
+            access::owner_only(context, "only the owner and guests look for stale sessions")?;
+        }
+        (list.sessions, list.unchecked) = context.sessions.stale(list.sessions).await;
     }
     json(&list)
 }

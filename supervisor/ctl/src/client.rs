@@ -122,7 +122,12 @@ impl Client {
     }
 
     pub(crate) async fn list(&self) -> Result<Document<SessionList>, Error> {
-        self.fetch(&Call::Sessions {}, Duration::ZERO).await
+        self.fetch(&Call::Sessions { stale: None }, Duration::ZERO).await
+    }
+
+    /// Lists the stale sessions. The time limit covers a look at many directories.
+    pub(crate) async fn list_stale(&self) -> Result<Document<SessionList>, Error> {
+        self.fetch(&Call::Sessions { stale: Some(true) }, BUILDING).await
     }
 
     /// Finds a session by its id, its name, or an unambiguous prefix of its id. A complete id or name takes
@@ -537,7 +542,7 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_document_with_what_this_version_does_not_know() {
         let raw = r#"{"status":409,"code":"name-taken","detail":"taken","holder":"k3m"}"#;
-        let error = refusal(Call::Sessions {}.to_string(), 409, Bytes::from(raw));
+        let error = refusal(Call::Sessions { stale: None }.to_string(), 409, Bytes::from(raw));
         let Error::Problem { problem, raw: kept } = &error else { panic!("{error:?}") };
         assert_eq!((problem.code, kept.as_ref()), (Code::NameTaken, raw.as_bytes()));
     }

@@ -33,6 +33,7 @@ pub mod pulse;
 mod recheck;
 mod registry;
 mod resting;
+mod stale_list;
 pub mod staleness;
 mod tally;
 mod tools;

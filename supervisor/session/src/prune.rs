@@ -104,6 +104,9 @@ impl Sessions {
                 kept,
             });
         }
+        if request.stale {
+            self.only_stale(&mut found).await;
+        }
         if request.unreadable && request.phases.is_empty() && !request.stale {
             for unreadable in self.unreadable() {
                 if request.names.is_empty() || unreadable_named.contains(&unreadable.id) {
@@ -113,6 +116,23 @@ impl Sessions {
         }
         found.sort_by_key(|found| found.session.last_activity);
         Ok(found)
+    }
+
+    /// Drops the sessions that are not stale. A session that could not be checked in time stays.
+    async fn only_stale(&self, found: &mut Vec<Match>) {
+        let ids = found.iter().filter_map(|one| one.handle.as_ref().map(|handle| handle.id().clone())).collect();
+        let mut results = self.look_at(ids).await.into_iter();
+        found.retain_mut(|one| match results.next().unwrap_or_else(|| Ok(Vec::new())) {
+            Ok(findings) => {
+                let stale = findings.iter().map(|finding| format!("{}: {}", finding.kind.as_str(), finding.message));
+                one.session.reasons.extend(stale);
+                !findings.is_empty()
+            }
+            Err(reason) => {
+                one.kept.get_or_insert(reason);
+                true
+            }
+        });
     }
 
     /// Returns a session whose document cannot be read, if it is old enough. Its last activity is the newest change of

@@ -20,7 +20,7 @@ use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session};
 
 /// Runs git in the directory, with no settings but the needed ones.
-fn git(directory: &Path, arguments: &[&str]) {
+pub(crate) fn git(directory: &Path, arguments: &[&str]) {
     let status = Command::new("git")
         .args(["-c", "user.name=kim", "-c", "user.email=kim@example.com", "-c", "init.defaultBranch=main"])
         .args(arguments)
@@ -33,7 +33,7 @@ fn git(directory: &Path, arguments: &[&str]) {
 }
 
 /// Creates a repository with one commit on the branch `main`, and returns its directory.
-fn repository(daemon: &Daemon, name: &str) -> PathBuf {
+pub(crate) fn repository(daemon: &Daemon, name: &str) -> PathBuf {
     let directory = daemon.work().join(name);
     fs::create_dir(&directory).unwrap();
     git(&directory, &["init", "-q"]);
@@ -56,7 +56,7 @@ fn agent(daemon: &Daemon, directory: &Path, version: &str) -> PathBuf {
 }
 
 /// Builds the spec of a session in this directory. Its policy allows all requests of its agent.
-fn spec(daemon: &Daemon, directory: &Path) -> SessionSpec {
+pub(crate) fn spec(daemon: &Daemon, directory: &Path) -> SessionSpec {
     let mut spec = daemon.scripted(&[]);
     spec.command.as_mut().unwrap()[0] = agent(daemon, directory, "1").display().to_string();
     spec.permissions = PermissionPolicy::Allow;
@@ -135,7 +135,7 @@ async fn begin_resume(session: &Session) {
 }
 
 /// Creates a session whose agent has worked, and stops it.
-async fn worked(daemon: &Daemon, spec: &SessionSpec) -> Session {
+pub(crate) async fn worked(daemon: &Daemon, spec: &SessionSpec) -> Session {
     let session = daemon.session(spec).await;
     session.turn("say hello").await;
     session.stop().await;

@@ -281,8 +281,8 @@ routes! {
     Keep = Post "/v1/environment/keep" (KeepRequest) => 200 Document(KeepView);
     /// Removes sessions at rest that match the criteria. With `dry_run` in the body lists them with their sizes.
     Prune = Post "/v1/prune" (PruneRequest) => 200 Document(PruneView);
-    /// Lists the sessions.
-    Sessions = Get "/v1/sessions" => 200 Document(SessionList);
+    /// Lists the sessions. With `stale` checks them now, and lists only those with findings of staleness.
+    Sessions = Get "/v1/sessions" { stale: bool } => 200 Document(SessionList);
     /// Creates a session and begins its first launch.
     CreateSession = Post "/v1/sessions"
         { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }

@@ -113,6 +113,9 @@ pub(crate) enum Command {
         /// List stopped sessions too
         #[arg(short, long)]
         all: bool,
+        /// Check the sessions now, stopped ones too, and list only those that are stale, with the findings
+        #[arg(long)]
+        stale: bool,
     },
     /// Show a session's spec, status and conditions
     Show { session: String },

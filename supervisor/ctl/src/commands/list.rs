@@ -3,7 +3,7 @@
 use agentd_api::context::ContextItem;
 use agentd_api::facts::Repository;
 use agentd_api::isolation::Isolation;
-use agentd_api::session::{Phase, SessionView};
+use agentd_api::session::{Phase, SessionList, SessionView};
 use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
@@ -34,6 +34,54 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
         tell(&format!("{hidden} stopped: agentctl ls --all"))?;
     }
     Ok(0)
+}
+
+/// Lists the stale sessions with a line for each finding.
+pub(super) async fn ls_stale(context: &Context) -> Result<u8, Error> {
+    let document = context.client.list_stale().await?;
+    if context.json {
+        print_document(&document.raw)?;
+        return Ok(0);
+    }
+    let SessionList { sessions, unreadable, unchecked } = document.value;
+    if sessions.is_empty() {
+        tell("no session is stale")?;
+    } else {
+        Context::table(&stale_table(&sessions, Screen::stdout()))?;
+    }
+    for unchecked in &unchecked {
+        tell(&format!("cannot check session {}: {}", unchecked.id, unchecked.reason))?;
+    }
+    for unreadable in &unreadable {
+        tell(&format!("cannot read session {}: {}", unreadable.id, unreadable.reason))?;
+    }
+    Ok(0)
+}
+
+fn stale_table(sessions: &[SessionView], screen: Screen) -> Table {
+    let mut table = Table::new(&[
+        ("ID", Cut::Never),
+        ("NAME", Cut::End),
+        ("PHASE", Cut::Never),
+        ("DIRECTORY", Cut::Start),
+        ("KIND", Cut::Never),
+        ("POLICY", Cut::Never),
+        ("FINDING", Cut::End),
+    ]);
+    for view in sessions {
+        for finding in &view.status.staleness {
+            table.row([
+                view.id.to_string(),
+                view.spec.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+                view.status.phase.as_str().to_owned(),
+                screen.line(&view.spec.directory.to_string_lossy()),
+                finding.kind.as_str().to_owned(),
+                finding.policy.as_str().to_owned(),
+                screen.line(&finding.message),
+            ]);
+        }
+    }
+    table
 }
 
 /// Builds the table of sessions. The columns MISSING and STALE exist if a session misses something or is stale.

@@ -90,7 +90,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
     match command {
         Command::Run(args) => talk::run(context, args).await,
         Command::New(args) => life::new(context, args).await,
-        Command::Ls { all } => list::ls(context, all).await,
+        Command::Ls { stale: true, .. } => list::ls_stale(context).await,
+        Command::Ls { all, .. } => list::ls(context, all).await,
         Command::Show { session } => list::show(context, &session).await,
         Command::Attach { session, from_start, last } => {
             talk::attach(context, &session, (!from_start).then_some(last)).await
