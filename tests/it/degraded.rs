@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 
 use agentd_api::degraded::{LaunchDegraded, MissingKind, MissingPart, NOT_LEFT_OUT};
 use agentd_api::environment::{EnvironmentSpec, EnvironmentView, Refresh};
@@ -16,8 +17,11 @@ use crate::boundary::children::{ask, refusal, running};
 use crate::guest::Guest;
 use crate::harness::ctl::ctl;
 use crate::harness::digest::sha256;
+use crate::harness::planted::Planted;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, process, until, within};
 use crate::prerequisites;
+use crate::secrets::private;
 
 /// Adds a provider that crashes to the end of the pipeline.
 fn add_failing_provider(daemon: &Daemon) {
@@ -131,7 +135,12 @@ async fn a_script_is_left_out_alone_if_it_fails_or_is_not_approved() {
     script(&daemon, "config/env-setup.sh", "export GLOBAL=yes\n");
     script(&daemon, "work/.agentd-env.sh", "export UNAPPROVED=yes GLOBAL=changed\n");
     let mut spec = daemon.scripted(&[]);
-    spec.env_setup = Some("export HALF=yes\nexit 3\n".to_owned());
+    // The login shell has the value, so agentd knows it, and a script prints the value.
+    let secret = Planted::new("DEPLOY_PASSWORD", "{}");
+    private(&daemon.root().join("password"), &secret.value);
+    let password = quoted(daemon.root().join("password"));
+    script(&daemon, "home/.profile", &format!("export EDITOR=ed DEPLOY_PASSWORD=\"$(cat {password})\"\n"));
+    spec.env_setup = Some(format!("export HALF=yes\necho got $(cat {password}) >&2\nexit 3\n"));
     let (session, _) = failing(&daemon, &spec).await;
     let view = degraded(&daemon, &session).await;
     let own = session.directory().join("env-setup.sh").display().to_string();
@@ -140,6 +149,8 @@ async fn a_script_is_left_out_alone_if_it_fails_or_is_not_approved() {
     assert_eq!(standing(&view), Some((ConditionStatus::True, "WithoutScript".to_owned())));
     let messages: Vec<&str> = view.status.degraded.iter().map(|part| part.message.as_str()).collect();
     assert!(messages[0].contains("agentctl env allow") && messages[1].contains("status 3"), "{messages:#?}");
+    assert!(messages[1].contains("got ") && !messages[1].contains(&secret.value), "{messages:#?}");
+    assert_eq!(daemon.holders(&secret.value), [""; 0].map(PathBuf::from), "no message holds a secret");
     let environment = of_agent(&session).await;
     assert_eq!(environment["GLOBAL"], "yes");
     assert_eq!((&environment["UNAPPROVED"], &environment["HALF"]), (&Value::Null, &Value::Null));

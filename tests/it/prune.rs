@@ -226,6 +226,8 @@ async fn an_unreadable_session_is_pruned_on_request_and_not_while_its_agent_runs
     assert_eq!((ids(&view), kept(&view)), (vec![], vec![]));
     let view = prune(&daemon, json!({ "unreadable": true, "older_than_seconds": 3600 })).await;
     assert_eq!((ids(&view), kept(&view)), (vec![], vec![]), "their files are new");
+    let refused = daemon.client.post("/v1/prune", &json!({ "names": [rests.id] })).await.problem();
+    assert_eq!(refused.code, Code::SessionUnreadable);
     let view = prune(&daemon, json!({ "unreadable": true, "dry_run": true })).await;
     assert_eq!((ids(&view), view.kept.len()), (vec![rests.id.as_str()], 1));
     assert_eq!((view.sessions[0].phase, view.sessions[0].bytes), (None, Some(du(&rests.directory()))));

@@ -57,6 +57,8 @@ impl State {
             }
             Body::EnvironmentBuilt(built) => {
                 self.home.clone_from(&built.home);
+                // A bring-up that begins again, for example under another daemon, reports anew what is left out.
+                self.degraded.clear();
                 (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
                 self.pending_note.built(built);
                 self.facts.built(built);

@@ -17,7 +17,7 @@ use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::{Session, Sessions, ending};
+use super::{Session, Sessions, aside, ending};
 
 /// Time limit for measuring all sessions of one request.
 const MEASURED: Duration = Duration::from_secs(20);
@@ -81,8 +81,11 @@ impl Sessions {
         let (mut named, mut unreadable_named) = (BTreeSet::new(), BTreeSet::new());
         for name in &request.names {
             match self.find(name).await {
+                Ok(session) if session.is_set_aside() && !request.unreadable => return Err(unreadable(&session)),
                 Ok(session) => _ = named.insert(session.id().clone()),
-                Err(problem) if problem.code == Code::SessionUnreadable => _ = unreadable_named.insert(name.clone()),
+                Err(problem) if problem.code == Code::SessionUnreadable && request.unreadable => {
+                    unreadable_named.insert(name.clone());
+                }
                 Err(problem) => return Err(problem),
             }
         }
@@ -162,6 +165,12 @@ impl Sessions {
         };
         Some(Match { session, directory, handle: None, kept })
     }
+}
+
+/// Returns the refusal for a named session whose journal cannot be read.
+fn unreadable(session: &Session) -> Problem {
+    let reason = session.view().status.message.clone().unwrap_or_default();
+    aside::problem(&UnreadableSession { id: session.id().to_string(), reason })
 }
 
 /// Reason for keeping a session that cannot be read but has a keeper.

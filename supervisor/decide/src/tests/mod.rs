@@ -25,6 +25,7 @@ use crate::waits::{is_restarted, over, phase, waits};
 
 mod cases;
 mod compare;
+mod degraded;
 mod stale;
 
 const QUEUED_TURNS: usize = 3;
