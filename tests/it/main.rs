@@ -54,6 +54,7 @@ mod loading;
 mod lost;
 mod main_job;
 mod manager;
+mod mcp;
 mod modules;
 mod opencode;
 mod pages;

@@ -15,6 +15,7 @@ use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 use crate::isolation::{Isolated, Isolation};
 use crate::permission::ToolDetails;
 use crate::quantity;
+use crate::scripts::ProposedScript;
 use crate::staleness::{StaleFinding, UncheckedSession};
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
@@ -422,6 +423,9 @@ pub struct SessionStatus {
     /// The last reported progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// The script that was proposed last for the session's next launches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_proposal: Option<ProposedScript>,
     /// Time at which a person last looked at the session, prompted it or answered a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_observed_at: Option<Timestamp>,

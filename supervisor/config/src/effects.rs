@@ -75,6 +75,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("launch.isolation_missing", NextLaunch),
     ("launch.isolation_bus", NextLaunch),
     ("resume.note", NextLaunch),
+    ("mcp.enabled", NextLaunch),
     // A question that is open stays open.
     ("staleness.directory", Now),
     ("staleness.repository", Now),
@@ -145,7 +146,9 @@ mod tests {
     use serde::de::{Deserialize, Error as _};
     use serde::{Deserializer, forward_to_deserialize_any};
 
-    use super::super::{Config, Control, Encryption, Environment, Journal, Launch, Limits, Policy, Resume, Staleness};
+    use super::super::{
+        Config, Control, Encryption, Environment, Journal, Launch, Limits, Mcp, Policy, Resume, Staleness,
+    };
     use super::*;
 
     /// A deserializer that collects the field names that a struct's `Deserialize` requests.
@@ -191,6 +194,7 @@ mod tests {
                 "control" => fields::<Control>(),
                 "launch" => fields::<Launch>(),
                 "resume" => fields::<Resume>(),
+                "mcp" => fields::<Mcp>(),
                 "staleness" => fields::<Staleness>(),
                 "journal" => fields::<Journal>(),
                 "plugin_policy" => fields::<Policy>(),

@@ -14,6 +14,7 @@ mod files;
 mod hidden;
 mod keep;
 mod limits;
+mod mcp;
 mod parsed;
 mod plugins;
 mod prerequisites;
@@ -47,6 +48,7 @@ pub use environment::{Children, Encryption, Environment, Functions, KeySource, L
 pub use files::{Sources, drop_ins};
 pub use keep::{KeepError, PlannedEdit as KeepPlan, plan as plan_to_keep};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
+pub use mcp::Mcp;
 #[cfg(test)]
 use plugins::Sha256Pin;
 pub use plugins::{Origin, Plugin, PluginLimits, Policy, SNAPSHOT, WHITELIST};
@@ -99,6 +101,8 @@ pub struct Config {
     pub resume: Resume,
     /// Reaction of a launch to changes since the agent last worked.
     pub staleness: Staleness,
+    /// agentd's own MCP server, by which an agent reports to its session.
+    pub mcp: Mcp,
     /// Size and durability of the sessions' journals.
     pub journal: Journal,
     /// Rules that answer permission requests of agents: `[[permissions]]`. The first rule that fits decides. Default:
@@ -124,6 +128,9 @@ pub struct Agent {
     /// stricter level.
     #[serde(default)]
     pub isolation: Isolation,
+    /// Whether the agent's sessions get agentd's own MCP server. Default: the value of `mcp.enabled`.
+    #[serde(default)]
+    pub mcp: Option<bool>,
     /// Names and patterns of variables that pass the whitelist in addition to its own list. Default: none.
     #[serde(default)]
     pub allow: Vec<String>,
@@ -181,6 +188,7 @@ impl Default for Config {
             launch: Launch::default(),
             resume: Resume::default(),
             staleness: Staleness::default(),
+            mcp: Mcp::default(),
             journal: Journal::default(),
             permissions: Vec::new(),
         }

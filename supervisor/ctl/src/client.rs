@@ -427,13 +427,13 @@ impl Client {
     }
 
     /// Makes a call without a body. `wait` extends the time limit.
-    async fn fetch<T: DeserializeOwned>(&self, call: &Call, wait: Duration) -> Result<Document<T>, Error> {
+    pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: &Call, wait: Duration) -> Result<Document<T>, Error> {
         let (status, raw) = self.call(call, None, wait).await?;
         document(call.to_string(), status, raw)
     }
 
     /// Makes a call with a body. `wait` extends the time limit.
-    async fn submit<B: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn submit<B: Serialize, T: DeserializeOwned>(
         &self,
         call: &Call,
         body: &B,

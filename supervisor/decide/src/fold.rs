@@ -11,6 +11,7 @@ use agentd_api::event::{
     AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, PermissionRequested,
     PermissionResolved, TurnQueued, TurnStarted,
 };
+use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{Condition, PermissionOrigin};
 use agentd_api::{Body, Event, TurnId};
 use jiff::{SignedDuration, Timestamp};
@@ -125,6 +126,7 @@ impl State {
             | Body::HintChanged(_)
             | Body::TitleChanged(_)
             | Body::ProgressReported(_)
+            | Body::ScriptProposed(_)
             | Body::SessionObserved(_) => self.remember(event),
             Body::TurnSilent(silent) => {
                 if let Some(turn) = self.turn_mut().filter(|turn| turn.id == silent.turn) {
@@ -166,6 +168,10 @@ impl State {
             Body::ProgressReported(reported) => {
                 let (message, percent) = (reported.message.clone(), reported.percent);
                 self.progress = Some(Progress { message, percent, at: event.time });
+            }
+            Body::ScriptProposed(proposed) => {
+                let (digest, explanation) = (proposed.digest.clone(), proposed.explanation.clone());
+                self.proposal = Some(ProposedScript { digest, explanation, at: event.time });
             }
             Body::SessionObserved(_) => self.observed = Some(event.time),
             _ => {}

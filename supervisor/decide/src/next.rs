@@ -65,6 +65,8 @@ pub struct Facts<'a> {
     pub drained: bool,
     /// Form of the note that the agent receives after a resume.
     pub note: ResumeNote,
+    /// agentd's own MCP server, unless it is switched off or cannot be started.
+    pub mcp: Option<&'a acp::OwnServer>,
     /// The session's prerequisites in the configuration in force.
     pub needed: &'a RequiredPrerequisites,
     /// Policies for a stale session.
@@ -315,15 +317,15 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
     let directory = &facts.spec.directory;
     match &state.conversation {
         Some(conversation) if !running.fresh && capabilities.resume => {
-            Batch::default().send(acp::resume(id, conversation, directory))
+            Batch::default().send(acp::resume(id, conversation, directory, facts.mcp))
         }
         Some(conversation) if !running.fresh && capabilities.load => {
             let updates = acp::HISTORY.iter().map(|&kind| kind.to_owned()).collect();
             let quiet_ms = u64::try_from(facts.replay_quiet.as_millis()).unwrap_or(u64::MAX);
             let mute = Mute { response_to: id, updates, quiet_ms };
-            Batch::default().send(acp::load(id, conversation, directory)).mute(mute)
+            Batch::default().send(acp::load(id, conversation, directory, facts.mcp)).mute(mute)
         }
-        _ => Batch::default().send(acp::new_conversation(id, directory)),
+        _ => Batch::default().send(acp::new_conversation(id, directory, facts.mcp)),
     }
 }
 

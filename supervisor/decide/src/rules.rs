@@ -9,6 +9,7 @@ use agentd_api::event::{
 };
 use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
+use agentd_api::scripts::{ProposedScript, ScriptProposed};
 use agentd_api::session::{PermissionAnswer, PermissionOption, PermissionOrigin, Phase};
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
 use jiff::{SignedDuration, Timestamp};
@@ -64,6 +65,12 @@ pub enum Command {
     /// Records reported progress.
     ReportProgress {
         progress: ProgressRequest,
+        requester: Option<Requester>,
+    },
+    /// Records that a script was proposed. The caller has stored the script.
+    ProposeScript {
+        digest: String,
+        explanation: Option<String>,
         requester: Option<Requester>,
     },
     /// Records that a person looked at the session at `now`.
@@ -227,6 +234,9 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         Command::ReportProgress { progress, requester } => {
             Ok(context::report_progress(state, &progress, requester)?.into())
         }
+        Command::ProposeScript { digest, explanation, requester } => {
+            Ok(propose_script(state, digest, explanation, requester).into())
+        }
         Command::Observe { now, requester } => Ok(observe(state, now, requester).into()),
     }
 }
@@ -258,6 +268,15 @@ fn prompt(
     let turn = TurnId::numbered(state.next_turn);
     let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key, requester }));
     Ok(Decision { batch, turn: Some(turn), known_since: None })
+}
+
+/// Records a proposed script, unless the last proposal was the same.
+fn propose_script(state: &State, digest: String, explanation: Option<String>, requester: Option<Requester>) -> Batch {
+    let is_known = |known: &ProposedScript| (&known.digest, &known.explanation) == (&digest, &explanation);
+    if state.proposal.as_ref().is_some_and(is_known) {
+        return Batch::default();
+    }
+    Batch::of(Body::ScriptProposed(ScriptProposed { digest, explanation, requester }))
 }
 
 /// Minimum time between two records that a person looked at a session.

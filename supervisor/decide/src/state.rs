@@ -17,6 +17,7 @@ use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
 use agentd_api::isolation::Isolated;
 use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::reason;
+use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{PermissionId, TurnId};
 use jiff::Timestamp;
@@ -80,6 +81,9 @@ pub struct State {
     /// The last reported progress.
     #[serde(default)]
     pub progress: Option<Progress>,
+    /// The script that was proposed last.
+    #[serde(default)]
+    pub proposal: Option<ProposedScript>,
     /// Time at which a person last looked at the session.
     #[serde(default)]
     pub observed: Option<Timestamp>,
@@ -357,6 +361,7 @@ impl State {
             hint: None,
             title: Title::default(),
             progress: None,
+            proposal: None,
             observed: None,
             turn_ended_at: None,
             expires: None,

@@ -15,6 +15,7 @@ use crate::configuration_mistakes::ConfigurationMistakes;
 use crate::draining::DrainState;
 pub use crate::facts::FactsPermits;
 use crate::launch::Launcher;
+use crate::mcp;
 use crate::pulse::Pulses;
 
 /// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
@@ -26,6 +27,8 @@ pub struct Daemon {
     pub at_start: Arc<Origins>,
     pub directories: Directories,
     pub programs: Programs,
+    /// Program of the MCP server that agents get, if it was there when the daemon started.
+    pub mcp_program: Option<String>,
     /// The scripts that the user approved.
     pub trust: Arc<Trust>,
     /// Performs the machine operations that plugins are granted.
@@ -72,6 +75,7 @@ impl Daemon {
             standing: Arc::default(),
             guests: Arc::default(),
             pulses: Arc::default(),
+            mcp_program: mcp::program(&programs.ctl),
             facts: FactsPermits::default(),
             programs,
         }

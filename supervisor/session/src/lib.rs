@@ -26,8 +26,10 @@ mod journal_port;
 mod keeper_search;
 pub mod launch;
 mod launch_plan;
+mod mcp;
 mod needs;
 mod patient;
+mod proposal;
 mod prune;
 pub mod pulse;
 mod recheck;
@@ -56,6 +58,7 @@ pub use context::missing_files;
 use document::VERSION as DOCUMENT_VERSION;
 pub use drive::CommandResult;
 pub use environment::{build_now, kept};
+pub use proposal::{path_of as proposal_path, propose};
 pub use recheck::recheck;
 pub use registry::{ParentSession, Sessions};
 pub use tally::SessionCounts;
@@ -243,6 +246,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             hint: state.hint.clone(),
             context: (!state.context.is_empty()).then(|| ContextView::new(&state.context, &state.context_missing)),
             progress: state.progress.clone(),
+            script_proposal: state.proposal.clone(),
             last_observed_at: state.observed,
             idle_since: state.idle_since(),
             launches: state.launches,

@@ -327,6 +327,31 @@ pub(crate) async fn check_now(
     })
 }
 
+/// Time for which the result of a check serves further requests for a session. A process inside a session may make
+/// such requests as fast as it can.
+const ASKED_AGAIN: Duration = Duration::from_secs(2);
+
+/// Checks all prerequisites of a session now, and returns them with their reports. A check of the environment gets the
+/// environment of the last launch, and is left out before the first launch.
+pub(crate) async fn check_all(generation: &Generation, session: &Session) -> Result<Vec<PrerequisiteView>, Problem> {
+    let names = generation.needed(&session.view().spec);
+    let prerequisites = loaded(generation, &names).await?;
+    let subject = kept_subject(generation, session).await?;
+    let is_checked = |name: &&String| {
+        prerequisites.holds(name) && (subject.is_some() || prerequisites.moment(name) == Moment::BeforeEnvironment)
+    };
+    let fresh = Freshness::Begun(ASKED_AGAIN);
+    let wanted = names.iter().filter(is_checked).map(|name| RequestedCheck { name: name.clone(), fresh }).collect();
+    let reports = prerequisites.round(wanted, subject.as_ref()).await;
+    let mut views = views(generation, std::slice::from_ref(session), Some(session)).await?;
+    for report in reports {
+        if let Some(view) = views.iter_mut().find(|view| view.name == report.name) {
+            view.report = Some(report);
+        }
+    }
+    Ok(views)
+}
+
 /// Returns the prerequisites with the active sessions that need them. With a session, only those of that session.
 pub(crate) async fn views(
     generation: &Generation,

@@ -445,6 +445,11 @@ impl Sessions {
         needs::check_now(&self.generations.now(), name, session).await
     }
 
+    /// Checks all prerequisites of the session now.
+    pub async fn check_all(&self, session: &Session) -> Result<Vec<PrerequisiteView>, Problem> {
+        needs::check_all(&self.generations.now(), session).await
+    }
+
     /// Refuses when no further session may become active.
     async fn check_room(&self) -> Result<(), Problem> {
         self.whole().await;

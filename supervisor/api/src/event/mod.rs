@@ -23,6 +23,7 @@ use crate::facts::FactsObserved;
 use crate::id::SessionId;
 use crate::isolation::Isolated;
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
+use crate::scripts::ScriptProposed;
 use crate::session::{Condition, SessionSpec};
 use crate::staleness::StalenessFound;
 
@@ -197,6 +198,8 @@ bodies! {
     "progress.reported" => ProgressReported(ProgressReported),
     /// A person looked at the session. Written once a minute at most.
     "session.observed" => SessionObserved(SessionObserved),
+    /// A caller proposed a script for the session's next launches. The record does not contain the script.
+    "script.proposed" => ScriptProposed(ScriptProposed),
     /// A daemon took over the session from a daemon that ended unexpectedly. Meanwhile the session ran without
     /// a daemon.
     "daemon.recovered" => DaemonRecovered(DaemonRecovered),

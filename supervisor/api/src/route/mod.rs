@@ -27,7 +27,7 @@ use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
 use crate::prune::{PruneRequest, PruneView};
-use crate::scripts::{ScriptDecision, ScriptList};
+use crate::scripts::{ScriptDecision, ScriptList, ScriptProposal};
 use crate::secret::SecretList;
 use crate::session::{
     PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView, StopView,
@@ -311,6 +311,13 @@ routes! {
     SetTitle = Put "/v1/sessions/" session "/title" (TitleRequest) => 200 Document(SessionView);
     /// Reports the progress of the work.
     ReportProgress = Put "/v1/sessions/" session "/progress" (ProgressRequest) => 200 Document(SessionView);
+    /// Checks the session's prerequisites now.
+    CheckSessionPrerequisites = Post "/v1/sessions/" session "/prerequisites/check" => 200 Document(PrerequisiteList);
+    /// Shows the script that was proposed for the session, and whether it is approved. `diff` adds the text or its
+    /// changes.
+    ScriptProposal = Get "/v1/sessions/" session "/script-proposal" { diff: bool } => 200 Document(ScriptList);
+    /// Proposes a script for the session's next launches. It runs after the owner has approved it.
+    ProposeScript = Put "/v1/sessions/" session "/script-proposal" (ScriptProposal) => 200 Document(ScriptList);
     /// Records that a person looked at the session, once a minute at most.
     Observe = Post "/v1/sessions/" session "/observed" => 200 Document(SessionView);
     /// Queues a turn.

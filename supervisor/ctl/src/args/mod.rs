@@ -255,6 +255,11 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Check agentd and its installation, with a remedy for each problem; exit status 1 if a check fails
     Doctor(DoctorArgs),
+    /// Serve MCP on standard input and output, for the agent of a session
+    ///
+    /// An agent starts this server by itself: agentd names it when it opens the conversation. Its tools record what
+    /// the session needs after a resume, and show its environment and prerequisites.
+    Mcp,
     /// List the configured agents
     Agents,
     /// Print the versions of agentctl and of the running daemon

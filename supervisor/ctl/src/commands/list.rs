@@ -190,6 +190,11 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("last observed", observed);
     field("idle since", status.idle_since.map(|at| format!("{at} ({})", age(at, now))));
     field("hint", status.hint.clone());
+    let proposal = status.script_proposal.as_ref().map(|proposed| {
+        let why = proposed.explanation.as_ref().map(|text| format!("{text}; ")).unwrap_or_default();
+        format!("{why}see it with: agentctl env allow --session {}", label(view))
+    });
+    field("proposed script", proposal);
     for (set, items) in status.context.iter().flat_map(|context| &context.sets) {
         let items: Vec<String> = items.iter().map(|item| item.value.clone() + missing_mark(item)).collect();
         field("context", Some(format!("{set}: {}", items.join(", "))));

@@ -13,6 +13,7 @@ mod info;
 mod life;
 mod list;
 mod man;
+mod mcp;
 mod plugin;
 mod prune;
 mod reload;
@@ -69,7 +70,12 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
         Command::Man { directory } => return man::man(directory.as_deref()),
         _ => {}
     }
-    let mut context = Context::new(&cli.global)?;
+    let mut global = cli.global;
+    if matches!(cli.command, Command::Mcp) && global.url.is_none() {
+        // agentd names the socket for this server; an address in the agent's environment is of another daemon.
+        global.socket = global.socket.or_else(|| std::env::var_os("AGENTD_SOCKET").map(PathBuf::from));
+    }
+    let mut context = Context::new(&global)?;
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
 
@@ -80,7 +86,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         | Command::Config(_)
         | Command::Drain { .. }
         | Command::Service(_)
-        | Command::Doctor(_) => true,
+        | Command::Doctor(_)
+        // The server waits for a daemon at each call.
+        | Command::Mcp => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -123,6 +131,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Config(command) => config::config(context, command).await,
         Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,
         Command::Service(command) => service::service(context, command).await,
+        Command::Mcp => mcp::mcp(context).await,
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,

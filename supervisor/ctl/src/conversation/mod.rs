@@ -245,6 +245,13 @@ impl Conversation {
             Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
                 vec![Item::Detail(format!("files rewritten: {}", refreshed.files.join(", ")))]
             }
+            Body::ScriptProposed(proposed) => {
+                let why = proposed.explanation.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+                vec![Item::Warning(format!(
+                    "a script was proposed for this session{why}; `agentctl env allow --session SESSION` shows it and \
+                     asks"
+                ))]
+            }
             Body::DaemonRecovered(recovered) => {
                 vec![Item::Detail(format!("agentd {} took over the session", recovered.version))]
             }

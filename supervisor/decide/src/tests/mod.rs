@@ -26,6 +26,7 @@ use crate::waits::{is_restarted, over, phase, waits};
 mod cases;
 mod compare;
 mod degraded;
+mod proposals;
 mod stale;
 
 const QUEUED_TURNS: usize = 3;
@@ -141,6 +142,7 @@ impl World {
             restart: self.restart,
             drained: false,
             note: ResumeNote::Brief,
+            mcp: None,
             needed: &self.needed,
             staleness: &self.staleness,
         }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_api::{ByteString, chain};
+use agentd_config as config;
 use agentd_host::capability::{CallMachine, CallTime};
 use agentd_plugin_host::{Call, Limits, Plugin, SessionFacts};
 use agentd_plugin_set::{CallOutcome, PipelineStep, PluginFault};
@@ -20,6 +21,7 @@ use crate::merge::{Environment, functions};
 use crate::script::base::Base;
 use crate::script::complaints;
 use crate::script::directories::ResolvedPlaces;
+use crate::script::proposed;
 use crate::script::trust::Trust;
 use crate::secrets::{HiddenValues, SecretResults, Secrets};
 use crate::store::StoredEnvironments;
@@ -279,7 +281,10 @@ impl Pipeline {
         } else {
             None
         };
-        let settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
+        let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
+        if is_own && step.plugin.name == config::ENV_SCRIPT {
+            proposed::add(&mut settings, &target.places, trust).await;
+        }
         let call = Call {
             session: Some(SessionFacts {
                 id: target.id.to_string(),

@@ -533,6 +533,7 @@ impl Driver {
             | Command::SetHint { .. }
             | Command::SetTitle { .. }
             | Command::ReportProgress { .. }
+            | Command::ProposeScript { .. }
             | Command::Observe { .. } => None,
         };
         let decision = match decide(&self.recorder.state, command, bounds) {

@@ -10,7 +10,9 @@ use tokio::sync::watch;
 
 use crate::document::Document;
 use crate::generation::{Generation, Generations};
+use crate::mcp;
 use crate::staleness;
+use agentd_decide::acp::OwnServer;
 use agentd_decide::next::Facts;
 use agentd_decide::staleness::StalenessSettings;
 use agentd_decide::state::State;
@@ -26,6 +28,8 @@ pub(crate) struct Terms {
     agent: String,
     /// The session's prerequisites under this generation.
     needed: RequiredPrerequisites,
+    /// agentd's own MCP server for the session's agent.
+    mcp: Option<OwnServer>,
     /// Policies for a stale session.
     staleness: StalenessSettings,
 }
@@ -36,6 +40,7 @@ impl Terms {
         Self {
             agent: generation.agent_label(&document.spec),
             needed: needed(&generation, document, state),
+            mcp: mcp::server(&generation, &document.id, &document.spec),
             staleness: staleness::settings(&generation.config.staleness),
             generation,
             generations: generations.subscribe(),
@@ -51,6 +56,7 @@ impl Terms {
     pub(super) fn renew(&mut self, document: &Document, state: &State) {
         self.generation = Arc::clone(&self.generations.borrow_and_update());
         self.needed = needed(&self.generation, document, state);
+        self.mcp = mcp::server(&self.generation, &document.id, &document.spec);
         self.staleness = staleness::settings(&self.generation.config.staleness);
     }
 
@@ -64,6 +70,7 @@ impl Terms {
             rules: &self.generation.config.permissions,
             may_allow: self.generation.launchable().is_ok(),
             note: self.generation.resume_note(&document.spec),
+            mcp: self.mcp.as_ref(),
             restart: self.generation.restart_policy(&document.spec),
             drained: self.generation.daemon.drain.is_on(),
             needed: &self.needed,

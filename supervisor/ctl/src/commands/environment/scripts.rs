@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
 
+use agentd_api::Call;
 use agentd_api::environment::{EnvironmentView, ScriptRun};
 use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView};
 
@@ -19,21 +21,69 @@ use crate::terminal::Screen;
 
 pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result<u8, Error> {
     match command {
-        ScriptCommand::Allow { directory, yes } => allow(context, &absolute(&directory)?, yes).await,
-        ScriptCommand::Deny { directory } => {
-            let decision = ScriptDecision { directory: absolute(&directory)?, shown: None };
+        ScriptCommand::Allow { directory, session, yes } => {
+            let subject = subject(directory, session)?;
+            allow(context, &subject, yes).await
+        }
+        ScriptCommand::Deny { directory, session } => {
+            let directory = match subject(directory, session)? {
+                Subject::Directory(directory) => directory,
+                Subject::Session(session) => proposal(context, &session, false).await?.1,
+            };
+            let decision = ScriptDecision { directory, shown: None };
             list(context, &context.client.decide_scripts(false, &decision).await?)
         }
         ScriptCommand::Keep(args) => super::keep::keep(context, args).await,
         ScriptCommand::RotateKey => super::rotate_key(context).await,
-        ScriptCommand::List { directory } => {
+        ScriptCommand::List { directory, session: None } => {
             list(context, &context.client.scripts(&absolute(&directory)?, false).await?)
+        }
+        ScriptCommand::List { session: Some(session), .. } => {
+            list(context, &proposal(context, &session, false).await?.0)
         }
     }
 }
 
-async fn allow(context: &Context, directory: &Path, yes: bool) -> Result<u8, Error> {
-    let found = context.client.scripts(directory, true).await?.value;
+/// Scripts that a command is about.
+#[derive(Debug)]
+enum Subject {
+    /// Those of a directory, or one script.
+    Directory(PathBuf),
+    /// The script that was proposed for a session.
+    Session(String),
+}
+
+fn subject(directory: Option<PathBuf>, session: Option<String>) -> Result<Subject, Error> {
+    match session {
+        Some(session) => Ok(Subject::Session(session)),
+        None => absolute(&directory.unwrap_or_default()).map(Subject::Directory),
+    }
+}
+
+/// Returns the script that was proposed for a session, and its path.
+async fn proposal(context: &Context, session: &str, diff: bool) -> Result<(Document<ScriptList>, PathBuf), Error> {
+    let id = context.client.find(session).await?.value.id;
+    let call = Call::ScriptProposal { session: id.to_string(), diff: Some(diff) };
+    let found: Document<ScriptList> = context.client.fetch(&call, Duration::ZERO).await?;
+    // The path of the list is that of the daemon, which may run in another directory tree than this program.
+    let path = found.value.looked_for.first().cloned().unwrap_or_default();
+    Ok((found, path))
+}
+
+async fn allow(context: &Context, subject: &Subject, yes: bool) -> Result<u8, Error> {
+    let (found, directory) = match subject {
+        Subject::Directory(directory) => (context.client.scripts(directory, true).await?.value, directory.clone()),
+        Subject::Session(session) => {
+            let (found, path) = proposal(context, session, true).await?;
+            if found.value.scripts.is_empty() {
+                return Err(Error::Session {
+                    detail: format!("no script was proposed for the session {session:?}"),
+                    hint: Some("an agent proposes one with the tool propose_environment_script".to_owned()),
+                });
+            }
+            (found.value, path)
+        }
+    };
     if found.scripts.is_empty() {
         let looked_for: Vec<String> = found.looked_for.iter().map(|path| path.display().to_string()).collect();
         return Err(Error::Session {
@@ -57,7 +107,7 @@ async fn allow(context: &Context, directory: &Path, yes: bool) -> Result<u8, Err
     }
     let digest = |script: &ScriptView| Some((script.path.clone(), script.digest.clone()?));
     let shown: BTreeMap<_, _> = found.scripts.iter().filter_map(digest).collect();
-    let decision = ScriptDecision { directory: directory.to_owned(), shown: Some(shown) };
+    let decision = ScriptDecision { directory, shown: Some(shown) };
     list(context, &context.client.decide_scripts(true, &decision).await?)
 }
 
@@ -94,6 +144,9 @@ fn remarks(script: &ScriptView, screen: Screen) -> String {
     let mut lines = Vec::new();
     if let Some(target) = &script.target {
         lines.push(format!("{path} is a symlink to {}\n", screen.line(&target.to_string_lossy())));
+    }
+    if let Some(explanation) = &script.explanation {
+        lines.push(format!("proposed because: {}\n", screen.line(explanation)));
     }
     if let Some(reason) = &script.reason {
         lines.push(format!("{}\n", screen.line(reason)));
