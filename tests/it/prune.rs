@@ -41,7 +41,7 @@ async fn stopped(daemon: &Daemon, name: &str) -> Session {
 }
 
 /// Moves the times of a session at rest, whose daemon is down, to the year 2020.
-async fn put_back(session: &Session, view: &SessionView) {
+fn put_back(session: &Session, view: &SessionView) {
     for time in [view.created, view.status.updated] {
         let year = time.strftime("%Y-").to_string();
         for file in ["journal.jsonl", "session.json"] {
@@ -68,7 +68,7 @@ async fn sessions_are_pruned_by_age_and_phase_with_the_sizes_that_du_reports_and
     let views = [old.view().await, failed.view().await];
     daemon.terminate().await;
     for (session, view) in [(&old, &views[0]), (&failed, &views[1])] {
-        put_back(session, view).await;
+        put_back(session, view);
     }
     fs::write(old.directory().join("large"), vec![7; 300_000]).unwrap();
     daemon.run().await;

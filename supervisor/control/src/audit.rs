@@ -72,7 +72,9 @@ impl Audited<'_> {
     /// Records the call with its result. A call that removed several sessions has a record for each.
     pub(super) fn record(self, context: &Context, request: &str, response: &Response<Body>, code: Option<Code>) {
         if let Some(RemovedSessions(removed)) = response.extensions().get::<RemovedSessions>() {
-            removed.iter().for_each(|session| self.record_one(context, request, response, code, Some(session.clone())));
+            for session in removed {
+                self.record_one(context, request, response, code, Some(session.clone()));
+            }
         }
         let created = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let created = created.and_then(session_in).map(str::to_owned);

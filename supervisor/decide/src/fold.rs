@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::context::Progress;
 use agentd_api::event::{
-    AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, PermissionRequested,
+    AgentExited, AgentStarted, ConversationOpened, EnvironmentBuilt, LaunchReason, LaunchStarted, PermissionRequested,
     PermissionResolved, TurnQueued, TurnStarted,
 };
 use agentd_api::scripts::ProposedScript;
@@ -56,14 +56,7 @@ impl State {
                     protocol: keeper.protocol,
                 });
             }
-            Body::EnvironmentBuilt(built) => {
-                self.home.clone_from(&built.home);
-                // A bring-up that begins again, for example under another daemon, reports anew what is left out.
-                self.degraded.clear();
-                (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
-                self.pending_note.built(built);
-                self.facts.built(built);
-            }
+            Body::EnvironmentBuilt(built) => self.environment_built(built),
             Body::FactsObserved(observed) => self.facts.observed(observed),
             Body::StalenessFound(found) if found.launch == self.launches => self.staleness.found(found),
             Body::EnvironmentRefreshed(refreshed) if refreshed.launch == self.launches => {
@@ -107,20 +100,7 @@ impl State {
                 }
                 self.permission_resolved(resolved);
             }
-            Body::StopRequested(_) => match &mut self.run {
-                Run::Preparing(preparing) => preparing.stop = true,
-                Run::Running(running) => running.ending = Some(EndReason::Stop),
-                // The session was about to restart its agent. The stop cancels the restart.
-                Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
-                    self.crashes.clear();
-                    self.run = Run::Ended(Ended::Stopped);
-                    for condition in self.conditions.iter_mut().filter(|condition| condition.reason == RESTARTING) {
-                        STOPPED.clone_into(&mut condition.reason);
-                        WAS_STOPPED.clone_into(&mut condition.message);
-                    }
-                }
-                Run::Ended(_) => {}
-            },
+            Body::StopRequested(_) => self.stop_requested(),
             Body::ContextChanged(_)
             | Body::ContextLoaded(_)
             | Body::HintChanged(_)
@@ -202,6 +182,32 @@ impl State {
             stop: false,
             wait_until: started.wait_until,
         });
+    }
+
+    fn environment_built(&mut self, built: &EnvironmentBuilt) {
+        self.home.clone_from(&built.home);
+        // A bring-up that begins again, for example under another daemon, reports the missing parts again.
+        self.degraded.clear();
+        (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
+        self.pending_note.built(built);
+        self.facts.built(built);
+    }
+
+    fn stop_requested(&mut self) {
+        match &mut self.run {
+            Run::Preparing(preparing) => preparing.stop = true,
+            Run::Running(running) => running.ending = Some(EndReason::Stop),
+            // The session was about to restart its agent. The stop cancels the restart.
+            Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
+                self.crashes.clear();
+                self.run = Run::Ended(Ended::Stopped);
+                for condition in self.conditions.iter_mut().filter(|condition| condition.reason == RESTARTING) {
+                    STOPPED.clone_into(&mut condition.reason);
+                    WAS_STOPPED.clone_into(&mut condition.message);
+                }
+            }
+            Run::Ended(_) => {}
+        }
     }
 
     fn launch_failed(&mut self, message: &str) {

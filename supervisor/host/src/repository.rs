@@ -204,24 +204,20 @@ fn parse(output: &[u8]) -> Option<Parsed> {
         let entry = String::from_utf8_lossy(entry);
         // A subsection may contain line ends, but the last part of the key does not.
         let (section, key, value) = split(&entry)?;
-        match key {
-            "url" => {
-                let name = limited(section.strip_prefix("remote.")?);
-                let is_full = remotes.len() >= MAX_REMOTES && !remotes.contains_key(&name);
-                if let Some(urls) =
-                    (!is_full).then(|| remotes.entry(name).or_default()).filter(|urls| urls.len() < MAX_URLS)
-                {
-                    urls.push(limited(&without_credentials(value)));
-                }
+        if key == "url" {
+            let name = limited(section.strip_prefix("remote.")?);
+            let is_full = remotes.len() >= MAX_REMOTES && !remotes.contains_key(&name);
+            let urls = (!is_full).then(|| remotes.entry(name).or_default());
+            if let Some(urls) = urls.filter(|urls| urls.len() < MAX_URLS) {
+                urls.push(limited(&without_credentials(value)));
             }
-            _ => {
-                let name = section.strip_prefix("filter.")?;
-                let is_plain = !name.contains(['=', '\0', '\u{fffd}']);
-                filters = filters.filter(|_| is_plain).map(|mut names| {
-                    names.insert(name.to_owned());
-                    names
-                });
-            }
+        } else {
+            let name = section.strip_prefix("filter.")?;
+            let is_plain = !name.contains(['=', '\0', '\u{fffd}']);
+            filters = filters.filter(|_| is_plain).map(|mut names| {
+                names.insert(name.to_owned());
+                names
+            });
         }
     }
     let branch = branch.strip_prefix("refs/heads/").map(limited);

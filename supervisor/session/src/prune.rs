@@ -50,12 +50,11 @@ impl Sessions {
                 _ if request.dry_run => None,
                 _ => self.remove_match(&session, handle, cause.clone()).await.err().map(|problem| problem.detail),
             };
-            match kept {
-                Some(reason) => view.kept.push(KeptSession { id: session.id, name: session.name, reason }),
-                None => {
-                    view.bytes += session.bytes.unwrap_or_default();
-                    view.sessions.push(session);
-                }
+            if let Some(reason) = kept {
+                view.kept.push(KeptSession { id: session.id, name: session.name, reason });
+            } else {
+                view.bytes += session.bytes.unwrap_or_default();
+                view.sessions.push(session);
             }
         }
         Ok(view)

@@ -71,7 +71,7 @@ fn key(kind: StaleKind) -> String {
 /// Gives one kind this policy and ignores the others, and reloads.
 async fn configure(daemon: &Daemon, kind: StaleKind, policy: StalePolicy, rest: &str) {
     let others = StaleKind::ALL.iter().filter(|other| **other != kind);
-    let lines: String = others.map(|other| format!("{} = \"ignore\"\n", key(*other))).collect();
+    let lines = others.map(|other| format!("{} = \"ignore\"\n", key(*other))).collect::<Vec<_>>().concat();
     let policy = format!("{} = \"{}\"\n", key(kind), policy.as_str());
     daemon.configure(|config| {
         let before = config.split("\n[staleness]").next().unwrap_or_default().to_owned();
@@ -89,7 +89,7 @@ fn script(daemon: &Daemon, text: &str) {
 }
 
 /// Changes the surroundings of the session so that it is stale in this way.
-async fn change(daemon: &Daemon, directory: &Path, kind: StaleKind) {
+fn change(daemon: &Daemon, directory: &Path, kind: StaleKind) {
     match kind {
         StaleKind::Directory => {
             let moved = directory.with_extension("moved");
@@ -160,7 +160,7 @@ async fn each_kind(policy: StalePolicy) {
         session.turn("say again").await;
         session.stop().await;
 
-        change(&daemon, &directory, kind).await;
+        change(&daemon, &directory, kind);
         if kind == StaleKind::Unused {
             configure(&daemon, kind, policy, "unused_after = \"1ms\"\n").await;
         }

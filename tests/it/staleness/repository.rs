@@ -45,7 +45,7 @@ async fn a_change_of_others_while_the_agent_is_idle_is_staleness() {
     configure(&daemon, StaleKind::Head, StalePolicy::Note, "").await;
     let directory = repository(&daemon, "others");
     let session = daemon.session(&spec(&daemon, &directory)).await;
-    session.turn(&format!("tool echo 2 > {}", quoted(&directory.join("file")))).await;
+    session.turn(&format!("tool echo 2 > {}", quoted(directory.join("file")))).await;
     until("the facts are read after the turn", || observed(&session).len() == 2).await;
     git(&directory, &["commit", "-q", "--allow-empty", "-m", "of another"]);
     session.stop().await;

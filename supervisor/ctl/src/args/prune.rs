@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("criterion")
     .args(["sessions", "older_than", "phase", "stale", "unreadable"]).multiple(true).required(true))]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 pub(crate) struct PruneArgs {
     /// Only these sessions
     #[arg(value_name = "SESSION")]

@@ -87,7 +87,7 @@ fn table(sessions: &[PrunedSession], screen: Screen) -> Table {
             session.phase.map_or("unreadable", Phase::as_str).to_owned(),
             span(session.age_seconds),
             session.bytes.map_or_else(|| "?".to_owned(), size),
-            screen.line(&session.reasons.join("; ")).to_string(),
+            screen.line(&session.reasons.join("; ")),
         ]);
     }
     table

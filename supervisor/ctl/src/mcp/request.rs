@@ -218,12 +218,12 @@ fn variables(answer: &Value, names: &[String]) -> Value {
 }
 
 fn checks(answer: &Value) -> Value {
-    let one = |view: &Value| match view.get("report").filter(|report| report.is_object()) {
-        Some(report) => only(report, &["name", "outcome", "summary", "facts", "remedy"]),
-        None => {
-            let problem = view.get("problem").cloned().unwrap_or_else(|| json!("it has not been checked yet"));
-            json!({ "name": view["name"], "outcome": "unknown", "summary": problem })
+    let one = |view: &Value| {
+        if let Some(report) = view.get("report").filter(|report| report.is_object()) {
+            return only(report, &["name", "outcome", "summary", "facts", "remedy"]);
         }
+        let problem = view.get("problem").cloned().unwrap_or_else(|| json!("it has not been checked yet"));
+        json!({ "name": view["name"], "outcome": "unknown", "summary": problem })
     };
     json!({ "prerequisites": list(answer, "prerequisites").iter().map(one).collect::<Vec<_>>() })
 }
