@@ -107,8 +107,8 @@ impl Recorder {
         self.keep = generation.config.journal.keep_session.0.0;
     }
 
-    /// Hands the batch to the writer. After [`PortError::Lost`] and [`PortError::Silent`] only the journal shows whether
-    /// the batch is written.
+    /// Hands the batch to the writer. After [`PortError::Lost`] and [`PortError::Silent`] only the journal shows
+    /// whether the batch is written.
     pub(super) async fn write(&mut self, batch: Batch) -> Result<Written, PortError> {
         self.requests += 1;
         let appended = match agentd_fault::at(Point::DaemonAppendBefore) {
