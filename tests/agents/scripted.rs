@@ -137,7 +137,7 @@ struct Agent {
     account: Option<Account>,
     /// The MCP servers that the client named when it opened the conversation.
     servers: Value,
-    /// The first of them, if it was started.
+    /// Client of the first server, if it was started.
     mcp: Option<McpClient>,
 }
 

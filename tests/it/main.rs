@@ -56,6 +56,7 @@ mod main_job;
 mod manager;
 mod mcp;
 mod modules;
+mod note;
 mod opencode;
 mod pages;
 mod permission;

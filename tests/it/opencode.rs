@@ -22,6 +22,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use agentd_api::Body;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
@@ -224,6 +225,12 @@ async fn opencode_calls_agentds_tools_by_itself_and_its_session_keeps_what_it_se
     // The resumed agent has the tools as well.
     let turn = session.turn("call: agentd_get_relevant_context {}").await;
     assert_eq!(turn.text, "the tool ran");
+    let note = turn.events.iter().find_map(|event| match &event.body {
+        Body::TurnStarted(started) => started.note.clone(),
+        _ => None,
+    });
+    let note = note.expect("the first turn after the resume has a note");
+    assert!(note.contains("connect the VPN first") && note.contains("driver.c"), "{note}");
     let known = model.server.asked().iter().rev().find_map(|asked| asked.texts("tool").pop()).unwrap_or_default();
     assert!(known.contains(file.to_str().unwrap()), "{known}");
     session.stop().await;

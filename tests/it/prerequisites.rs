@@ -64,7 +64,7 @@ pub(crate) async fn with(declared: &[(&str, &str)]) -> Daemon {
     daemon
 }
 
-fn declare(daemon: &Daemon, declared: &[(&str, &str)]) {
+pub(crate) fn declare(daemon: &Daemon, declared: &[(&str, &str)]) {
     for (name, keys) in declared {
         add(daemon, name, &reading(name), "file = [\"{config}/**\"]", keys);
     }

@@ -1,4 +1,4 @@
-//! What a session remembers beside its conversation: context sets, the environment hint, the title and the progress.
+//! The memory of a session beside its conversation: context sets, the environment hint, the title and the progress.
 
 use std::collections::BTreeMap;
 
@@ -210,7 +210,7 @@ pub struct TitleChanged {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProgressRequest {
-    /// What the agent works on, one line.
+    /// Description of the present work, one line.
     pub message: String,
     /// Completed share of the work, from 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,7 +220,7 @@ pub struct ProgressRequest {
 /// Data of the record `progress.reported`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgressReported {
-    /// What the agent works on.
+    /// Description of the present work.
     pub message: String,
     /// Completed share of the work, from 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -233,7 +233,7 @@ pub struct ProgressReported {
 /// The last reported progress of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What the agent works on.
+    /// Description of the present work.
     pub message: String,
     /// Completed share of the work, from 0 to 100.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -23,6 +23,7 @@ pub mod id;
 pub mod isolation;
 pub mod keep;
 pub mod lock;
+pub mod note;
 pub mod paths;
 pub mod permission;
 pub mod plugin;

@@ -76,6 +76,8 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("launch.isolation_bus", NextLaunch),
     ("resume.note", NextLaunch),
     ("mcp.enabled", NextLaunch),
+    // The template is rendered when a prompt is sent.
+    ("resume.template", Now),
     // A question that is open stays open.
     ("staleness.directory", Now),
     ("staleness.repository", Now),

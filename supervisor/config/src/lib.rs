@@ -25,6 +25,7 @@ mod scope;
 pub mod secret;
 mod staleness;
 mod start;
+mod template;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -59,6 +60,7 @@ pub use schema::schema;
 pub use scope::{Directory, missing_directories};
 pub use staleness::Staleness;
 pub use start::StartSettings;
+pub use template::NoteTemplate;
 pub use variables::{ALLOW, DROP, Scope, ScopeError, is_step as is_scope_step};
 
 use agentd_permission::Rule;
@@ -231,6 +233,7 @@ fn check(config: &Config) -> Flaws {
     flaws.extend(plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers));
     flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
     flaws.extend(control::check(&config.control));
+    flaws.extend(template::check(config.resume.note_template.as_ref()));
     let is_agent = |agent: &&AgentName| agent.as_str() == DEMO || config.agents.contains_key(*agent);
     if let Some(agent) = config.control.guest_agents.iter().find(|agent| !is_agent(agent)) {
         let message = format!("control.guest_agents has \"{agent}\", but there is no [agents.{agent}]");

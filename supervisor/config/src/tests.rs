@@ -288,7 +288,12 @@ fn in_force(system: &str, user: &str) -> (Sources, Origins) {
 }
 
 fn again(before: &(Sources, Origins), system: &str, user: Result<&str, Mistake>) -> Result<Loaded, Vec<Mistake>> {
-    let text = |path: PathBuf, content: &str, of_user| files::Text { path, content: content.to_owned(), of_user };
+    let text = |path: PathBuf, content: &str, of_user| files::Text {
+        path,
+        content: content.to_owned(),
+        of_user,
+        template: None,
+    };
     let (sources, read) = before;
     let user = user.map(|content| Some(text(sources.user.clone(), content, true)));
     reload::combine(&[text("/etc/agentd/0.toml".into(), system, false)], user, sources, read)

@@ -92,8 +92,8 @@ fn in_session(guest: &SessionId, guests: Guests) -> Problem {
         Guests::None => "control.guests allows it no call",
         Guests::Own => "it may read its own session, change what that remembers, and propose a script for it",
         Guests::Children => {
-            "it may read its own session, change its context, hint, title and progress, and control the sessions that \
-             it created"
+            "it may read its own session, change what that remembers, propose a script for it, and control the \
+             sessions that it created"
         }
     };
     Problem::new(Code::InSession, format!("the call comes from inside the session {guest}: {may}"))

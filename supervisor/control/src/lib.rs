@@ -14,6 +14,7 @@ mod drain;
 mod environment;
 mod handlers;
 mod named;
+mod note;
 mod operations;
 mod plugins;
 mod prerequisites;

@@ -22,7 +22,7 @@ use super::operations::Operations;
 use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
-    Body, access, audit, doctor, drain, environment, handlers, plugins, prerequisites, problem, prune, readiness,
+    Body, access, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune, readiness,
     scripts, secrets, session_context, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
@@ -237,6 +237,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             environment::difference(context, &session().await?, (from, to), values.unwrap_or(false)).await
         }
         Call::Validation { .. } => validation::validation(context, &session().await?).await,
+        Call::Note { .. } => note::preview(context, &session().await?).await,
         Call::Context { .. } => session_context::show(context, &session().await?).await,
         Call::ChangeContext { .. } => session_context::change(context, &session().await?, request).await,
         Call::SetHint { .. } => session_context::set_hint(context, &session().await?, request).await,

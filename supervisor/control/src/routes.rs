@@ -65,6 +65,7 @@ pub fn access(route: Route) -> Access {
         | Route::EnvironmentDifference
         | Route::Validation
         | Route::Context
+        | Route::Note
         | Route::ScriptProposal => Access::Inside,
         Route::ChangeContext
         | Route::SetHint
@@ -116,6 +117,7 @@ pub(super) fn reveals(route: Route) -> bool {
             | Route::EnvironmentDifference
             | Route::Events
             | Route::ScriptProposal
+            | Route::Note
             | Route::Scripts
             | Route::Secrets
             | Route::Snapshots

@@ -13,6 +13,7 @@ use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::keep::{KeepRequest, KeepView};
+use agentd_api::note::NoteView;
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use agentd_api::prune::{PruneRequest, PruneView};
@@ -397,6 +398,11 @@ impl Client {
 
     pub(crate) async fn validation(&self, id: &str) -> Result<Document<ValidationView>, Error> {
         self.fetch(&Call::Validation { session: id.to_owned() }, Duration::ZERO).await
+    }
+
+    /// Returns the note of the next prompt. The time limit covers the build of an environment.
+    pub(crate) async fn note(&self, id: &str) -> Result<Document<NoteView>, Error> {
+        self.fetch(&Call::Note { session: id.to_owned() }, BUILDING).await
     }
 
     /// Returns the daemon's own checks. The time limit covers agents that print their versions slowly.

@@ -1,6 +1,6 @@
 //! Rules of what a session remembers beside its conversation: context sets, hint, title and progress. Pure.
 //!
-//! A change is checked as a whole. A refused change leaves the context as it was.
+//! A change is checked as a whole. A refused change leaves the context unchanged.
 
 use std::path::Path;
 
@@ -385,7 +385,14 @@ mod tests {
         #[test]
         fn no_series_of_changes_exceeds_the_limits_or_leaves_an_empty_set(
             changes in proptest::collection::vec(
-                (any::<bool>(), proptest::collection::btree_map("(files|ports|x|y|z|u|v)", proptest::collection::vec(1..40_u16, 0..12), 1..4)),
+                (
+                    any::<bool>(),
+                    proptest::collection::btree_map(
+                        "(files|ports|x|y|z|u|v)",
+                        proptest::collection::vec(1..40_u16, 0..12),
+                        1..4,
+                    ),
+                ),
                 1..30,
             ),
         ) {
@@ -393,8 +400,9 @@ mod tests {
             for (replace, sets) in changes {
                 let mode = if replace { ContextMode::Replace } else { ContextMode::Merge };
                 let item = |name: &str, n: u16| if name == FILES { format!("/{n}") } else { n.to_string() };
-                let sets = sets.iter().map(|(name, items)| (name.clone(), items.iter().map(|n| item(name, *n)).collect()));
-                let change = ContextChange { mode, sets: sets.collect(), applet_url: None };
+                let items = |name: &str, numbers: &[u16]| numbers.iter().map(|n| item(name, *n)).collect();
+                let sets = sets.iter().map(|(name, numbers)| (name.clone(), items(name, numbers))).collect();
+                let change = ContextChange { mode, sets, applet_url: None };
                 if let Ok(after) = changed(&context, &change) {
                     prop_assert!(after.sets.values().all(|items| (1..=SET_ITEMS).contains(&items.len())));
                     prop_assert!(after.sets.values().map(Vec::len).sum::<usize>() <= ALL_ITEMS);

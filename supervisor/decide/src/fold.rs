@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use agentd_api::context::Progress;
 use agentd_api::event::{
     AgentExited, AgentStarted, ConversationOpened, EnvironmentBuilt, LaunchReason, LaunchStarted, PermissionRequested,
-    PermissionResolved, TurnQueued, TurnStarted,
+    PermissionResolved, TurnEnded, TurnQueued, TurnStarted,
 };
 use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{Condition, PermissionOrigin};
-use agentd_api::{Body, Event, TurnId};
+use agentd_api::{Body, Event};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::describe_exit;
@@ -87,7 +87,7 @@ impl State {
             Body::ConversationOpened(opened) => self.conversation_opened(opened),
             Body::TurnQueued(queued) => self.turn_queued(queued),
             Body::TurnStarted(started) => self.turn_started(started),
-            Body::TurnEnded(ended) => self.turn_ended(&ended.turn),
+            Body::TurnEnded(ended) => self.turn_ended(ended),
             Body::TurnCancelling(cancelling) => {
                 if let Some(turn) = self.turn_mut().filter(|turn| turn.id == cancelling.turn) {
                     turn.cancelling = true;
@@ -265,7 +265,11 @@ impl State {
         let (ending, turn, lived) = match &mut self.run {
             Run::Running(running) => {
                 let lived = running.opening == Opening::Open || running.reason == LaunchReason::Restart;
-                (running.ending.take(), running.turn.take(), lived)
+                let turn = running.turn.take().map(|turn| {
+                    let calls = running.names_of(&turn.tool_calls);
+                    (turn, calls)
+                });
+                (running.ending.take(), turn, lived)
             }
             // The agent could not be executed, which ends the launch.
             Run::Preparing(preparing) if exited.exec_error.is_some() => {
@@ -280,11 +284,21 @@ impl State {
         };
         let how = describe_exit(exited);
         self.exceeded = exited.exceeded;
-        if let Some(turn) = turn {
+        self.pending_note.agent_exited(
+            self.updated,
+            match &ending {
+                None if !exited.requested => Some(how.clone()),
+                // The message of an unusable agent is the agent's own text.
+                Some(EndReason::Unusable(_)) => Some("the agent could not continue its conversation".to_owned()),
+                _ => None,
+            },
+        );
+        if let Some((turn, calls)) = turn {
             self.facts.cut(self.seq, self.updated);
             self.cut = Some(CutTurn {
                 id: turn.id,
                 tool_calls: turn.tool_calls.into_iter().collect(),
+                calls,
                 detail: how.clone(),
                 stderr: turn.stderr.into(),
                 answer: turn.answer,
@@ -391,16 +405,18 @@ impl State {
         });
     }
 
-    fn turn_ended(&mut self, id: &TurnId) {
+    fn turn_ended(&mut self, ended: &TurnEnded) {
+        let id = &ended.turn;
         self.turn_ended_at = Some(self.updated);
         self.queue.retain(|queued| queued.id != *id);
-        if self.cut.as_ref().is_some_and(|cut| cut.id == *id) {
-            self.cut = None;
+        if let Some(cut) = self.cut.take_if(|cut| cut.id == *id) {
+            self.pending_note.turn_ended(self.updated, cut.calls);
         }
         if let Run::Running(running) = &mut self.run
             && running.turn.as_ref().is_some_and(|turn| turn.id == *id)
         {
             self.facts.turn_ended(self.seq, self.updated);
+            self.pending_note.turn_ended(self.updated, running.names_of(&ended.interrupted_tool_calls));
             running.turn = None;
             running.calls.clear();
             running.idle_since = self.seq;

@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use crate::acp;
 use crate::batch::Batch;
 use crate::exit::exit_reason;
-use crate::note::note;
+use crate::note::{Note, note};
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use crate::staleness::{self, StalenessSettings};
 use crate::state::{
@@ -31,6 +31,7 @@ use crate::state::{
 };
 use crate::verdict::{FAILED, RequiredPrerequisites, TIMED_OUT, reevaluate};
 use crate::waits::{SAME_MINUTE_MESSAGE, born_this_minute, is_parked, is_restarted};
+use agentd_note::Template;
 use agentd_permission::{RequestingSession, Rule, policy};
 
 /// The next step of a session.
@@ -67,6 +68,8 @@ pub struct Facts<'a> {
     pub note: ResumeNote,
     /// agentd's own MCP server, unless it is switched off or cannot be started.
     pub mcp: Option<&'a acp::OwnServer>,
+    /// Template of that note.
+    pub template: &'a Template,
     /// The session's prerequisites in the configuration in force.
     pub needed: &'a RequiredPrerequisites,
     /// Policies for a stale session.
@@ -428,9 +431,9 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
     let queued = state.queue.front()?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
-    let note = note(&state.pending_note, &state.prerequisites, facts.note, &facts.spec.directory);
+    let Note { text: note, error: note_error } = note(state, &facts.into());
     let line = acp::prompt(rpc, conversation, note.as_deref(), &queued.prompt);
-    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note })).send(line))
+    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note, note_error })).send(line))
 }
 
 /// Builds the record of an agent that does not know its own open conversation and would refuse every prompt.

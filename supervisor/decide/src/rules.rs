@@ -133,7 +133,7 @@ pub enum Refusal {
     NoSuchPermission { permission: PermissionId },
     #[error("permission request {permission:?} is already answered", permission = permission.as_str())]
     PermissionAnswered { permission: PermissionId },
-    #[error("the launch or agent that sent permission request {permission:?} has ended", permission = permission.as_str())]
+    #[error("the asker of permission request {permission:?} has ended", permission = permission.as_str())]
     AgentEnded { permission: PermissionId },
     #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
     NoSuchOption { permission: PermissionId, offered: String },
@@ -270,7 +270,7 @@ fn prompt(
     Ok(Decision { batch, turn: Some(turn), known_since: None })
 }
 
-/// Records a proposed script, unless the last proposal was the same.
+/// Records a proposed script, unless it equals the last proposal.
 fn propose_script(state: &State, digest: String, explanation: Option<String>, requester: Option<Requester>) -> Batch {
     let is_known = |known: &ProposedScript| (&known.digest, &known.explanation) == (&digest, &explanation);
     if state.proposal.as_ref().is_some_and(is_known) {

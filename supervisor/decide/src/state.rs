@@ -26,7 +26,7 @@ use serde_json::Value;
 
 use crate::acp::{Call, Capabilities, RpcError};
 use crate::facts::ObservedFacts;
-use crate::note::PendingNote;
+use crate::note::{PendingNote, ToolCallName};
 use crate::staleness::{self, Staleness};
 use crate::verdict::WAITING;
 
@@ -316,6 +316,9 @@ pub struct RunningTurn {
 pub struct CutTurn {
     pub id: TurnId,
     pub tool_calls: Vec<String>,
+    /// Names of these calls, for the note.
+    #[serde(default)]
+    pub calls: Vec<ToolCallName>,
     pub detail: String,
     pub stderr: Vec<String>,
     /// The agent's answer to the prompt, if the answer arrived before the agent exited.

@@ -28,6 +28,7 @@ pub mod launch;
 mod launch_plan;
 mod mcp;
 mod needs;
+mod note;
 mod patient;
 mod proposal;
 mod prune;
@@ -58,6 +59,7 @@ pub use context::missing_files;
 use document::VERSION as DOCUMENT_VERSION;
 pub use drive::CommandResult;
 pub use environment::{build_now, kept};
+pub use note::preview as preview_note;
 pub use proposal::{path_of as proposal_path, propose};
 pub use recheck::recheck;
 pub use registry::{ParentSession, Sessions};
@@ -183,6 +185,17 @@ impl Session {
     /// closed.
     fn found(&self, launch: u64, reports: Vec<CheckReport>, is_redeclared: bool) -> bool {
         self.inbox.try_send(Box::new(Request::Reports { launch, reports, is_redeclared })).is_ok()
+    }
+
+    /// Returns the state that the session has folded from its journal.
+    async fn state(&self) -> Result<Box<State>, Problem> {
+        if let Some(state) = self.driver.state() {
+            return Ok(state);
+        }
+        let (reply, answer) = oneshot::channel();
+        self.driver.wake();
+        self.inbox.send(Box::new(Request::State { reply })).await.map_err(|_| unavailable())?;
+        answer.await.map_err(|_| unavailable())?
     }
 
     async fn release(&self, seen: Option<u64>) -> Result<(), Problem> {

@@ -56,8 +56,8 @@ impl Sessions {
     }
 }
 
-/// Runs the work, at most `at_once` pieces concurrently. Returns the results in order, with `None` for work that has not
-/// ended within `limit`. Such work is dropped.
+/// Runs the work, at most `at_once` pieces concurrently. Returns the results in order, with `None` for work that lasts
+/// longer than `limit`. Such work is dropped.
 async fn bounded<T: Clone + Send + 'static>(
     work: Vec<impl Future<Output = T> + Send + 'static>,
     at_once: usize,

@@ -53,6 +53,7 @@ impl Plan<'_> {
             "/validation",
             "/context",
             "/script-proposal?diff=true",
+            "/note",
         ]
         .map(|rest| format!("{own}{rest}"))
         .into_iter()
@@ -113,6 +114,7 @@ impl Plan<'_> {
             "/validation",
             "/context",
             "/script-proposal",
+            "/note",
         ];
         rows.extend(reads.map(|rest| ("GET", format!("{victim}{rest}"), Value::Null)));
         let scripts = format!("/v1/scripts?directory={}&diff=true", in_query(trap));

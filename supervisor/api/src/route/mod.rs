@@ -23,6 +23,7 @@ use crate::drain::DrainView;
 use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use crate::event::Event;
 use crate::keep::{KeepRequest, KeepView};
+use crate::note::NoteView;
 use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
@@ -301,6 +302,8 @@ routes! {
         => 200 Document(DifferenceView);
     /// Lists the warnings that a launch would report now, and launches nothing.
     Validation = Get "/v1/sessions/" session "/validation" => 200 Document(ValidationView);
+    /// Shows the note that the agent would get with the next prompt, and sends nothing.
+    Note = Get "/v1/sessions/" session "/note" => 200 Document(NoteView);
     /// Shows the context of a session: files, applet, endpoints, ports and other sets.
     Context = Get "/v1/sessions/" session "/context" => 200 Document(ContextView);
     /// Changes sets of the context. Sets that the change does not name stay.

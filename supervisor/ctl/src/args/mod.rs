@@ -191,6 +191,9 @@ pub(crate) enum Command {
     Check(CheckArgs),
     /// Find mistakes in a session's environment before its next launch; exit status 1 if there are mistakes
     Validate { session: String },
+    /// Show the note that a session's agent gets before the first prompt after a resume or a restart
+    #[command(subcommand)]
+    Note(NoteCommand),
     /// Show a session's environment and the origin of each variable; approve scripts of directories
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Env(EnvArgs),
@@ -474,6 +477,15 @@ pub(crate) enum RefreshPolicy {
     Stored,
     /// Use the stored environment, and warn if a new one would differ
     Warn,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum NoteCommand {
+    /// Print the note that the agent would get with the next prompt; sends nothing and starts no agent
+    ///
+    /// For a stopped session, this is the note of a resume now. Its environment is built for the comparison, which
+    /// runs the login shell and the scripts.
+    Preview { session: String },
 }
 
 /// Value of `--resume-note`: mirrors [`agentd_api::session::ResumeNote`].

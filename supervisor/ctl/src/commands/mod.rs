@@ -14,6 +14,7 @@ mod life;
 mod list;
 mod man;
 mod mcp;
+mod note;
 mod plugin;
 mod prune;
 mod reload;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use agentd_api::session::SessionView;
 use hyper::body::Bytes;
 
-use crate::args::{Cli, Command, Global};
+use crate::args::{Cli, Command, Global, NoteCommand};
 use crate::client::Client;
 use crate::demo_agent;
 use crate::documents;
@@ -118,6 +119,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Audit(args) => audit::audit(context, &args).await,
         Command::Check(args) => check::check(context, args).await,
         Command::Validate { session } => validate::validate(context, &session).await,
+        Command::Note(NoteCommand::Preview { session }) => note::preview(context, &session).await,
         Command::Env(args) => environment::env(context, args).await,
         Command::Secret { command } => secret::secret(context, command).await,
         Command::Answer { session, permission, answer } => talk::answer(context, &session, &permission, answer).await,

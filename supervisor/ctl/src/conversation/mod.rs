@@ -9,7 +9,7 @@ use std::collections::{HashMap, VecDeque};
 
 use agentd_api::event::{
     AgentExited, AnsweredBy, Exceeded, LaunchFailed, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause,
-    TurnEnded,
+    TurnEnded, TurnStarted,
 };
 use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_api::reason::{AUTHENTICATION_REQUIRED_CODE, is_progress};
@@ -35,6 +35,11 @@ pub(crate) enum Item {
     ToolBegan {
         title: String,
         kind: Option<String>,
+    },
+    /// The note that the agent got before the prompt.
+    Note {
+        turn: TurnId,
+        note: String,
     },
     /// Tool output since the previous item.
     ToolOutput(String),
@@ -209,15 +214,7 @@ impl Conversation {
                 self.waiting.push_back((queued.turn.clone(), queued.prompt.clone()));
                 Vec::new()
             }
-            Body::TurnStarted(started) => {
-                self.running = Some(started.turn.clone());
-                self.asked = Some((started.rpc, None));
-                let at = self.waiting.iter().position(|(turn, _)| *turn == started.turn);
-                let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
-                let note = started.note.iter().map(|note| Item::Detail(format!("note to the agent: {note}")));
-                let prompt = Item::Prompt { turn: started.turn.clone(), prompt };
-                note.chain(std::iter::once(prompt)).collect()
-            }
+            Body::TurnStarted(started) => self.turn_started(started),
             Body::TurnEnded(ended) => {
                 let failure = self.failure_of(ended);
                 self.waiting.retain(|(turn, _)| *turn != ended.turn);
@@ -260,6 +257,18 @@ impl Conversation {
             }
             body => remembered(body).into_iter().map(Item::Detail).collect(),
         }
+    }
+
+    fn turn_started(&mut self, started: &TurnStarted) -> Vec<Item> {
+        let turn = &started.turn;
+        self.running = Some(turn.clone());
+        self.asked = Some((started.rpc, None));
+        let at = self.waiting.iter().position(|(waiting, _)| waiting == turn);
+        let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
+        let failed = |error| format!("the note has the built-in template, since the configured one failed: {error}");
+        let error = started.note_error.iter().map(|error| Item::Warning(failed(error)));
+        let note = started.note.iter().map(|note| Item::Note { turn: turn.clone(), note: note.clone() });
+        error.chain(note).chain(std::iter::once(Item::Prompt { turn: turn.clone(), prompt })).collect()
     }
 
     fn update(&mut self, update: Option<Update>) -> Vec<Item> {

@@ -209,7 +209,7 @@ pub fn tool_call(params: &RawValue) -> Option<ToolCall> {
 }
 
 /// Parses the title from the params of a `session/update` that reports information about the session. The outer
-/// `None` stands for any other update, and for information without a title. The inner `None` removes the title.
+/// `None` means another update, or information without a title. The inner `None` removes the title.
 #[allow(clippy::option_option, reason = "ACP distinguishes a title that is absent from a title that is null")]
 pub fn session_title(params: &RawValue) -> Option<Option<String>> {
     let value: Value = serde_json::from_str(params.get()).ok()?;

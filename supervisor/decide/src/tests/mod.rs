@@ -38,6 +38,7 @@ struct World {
     spec: SessionSpec,
     restart: RestartPolicy,
     needed: RequiredPrerequisites,
+    template: agentd_note::Template,
     agent: Option<Agent>,
     /// Number of conversations that agents have created.
     conversations: u64,
@@ -73,6 +74,7 @@ impl World {
             spec,
             restart,
             needed,
+            template: agentd_note::Template::built_in(),
             agent: None,
             conversations: 0,
             room,
@@ -143,6 +145,7 @@ impl World {
             drained: false,
             note: ResumeNote::Brief,
             mcp: None,
+            template: &self.template,
             needed: &self.needed,
             staleness: &self.staleness,
         }

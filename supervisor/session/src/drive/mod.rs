@@ -30,7 +30,7 @@ use agentd_api::event::StopRequested;
 use agentd_api::hint;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::reason;
-use agentd_api::session::{Phase, UnreadableSession};
+use agentd_api::session::Phase;
 use agentd_api::{Body, Code, Problem, SessionId, TurnId};
 use agentd_fault::Point;
 use agentd_keeper::protocol::ToKeeper;
@@ -76,6 +76,10 @@ pub(crate) enum Request {
     Release {
         seen: Option<u64>,
         reply: oneshot::Sender<Result<(), Problem>>,
+    },
+    /// Asks for the present state.
+    State {
+        reply: oneshot::Sender<Result<Box<State>, Problem>>,
     },
     /// Reports of a repeated check of the prerequisites; needs no answer. `is_redeclared` tells that their
     /// declaration changed.
@@ -178,10 +182,8 @@ impl Driver {
                         .await;
                         let _ = reply.send(Ok(CommandResult { turn: None, after_seq: self.recorder.state.seq }));
                     }
-                    Request::Command { reply, .. } => {
-                        let unreadable = UnreadableSession { id: self.id().to_string(), reason: chain(&error) };
-                        drop(reply.send(Err(aside::problem(&unreadable))));
-                    }
+                    Request::State { reply } => drop(reply.send(Err(self.unreadable(&error)))),
+                    Request::Command { reply, .. } => drop(reply.send(Err(self.unreadable(&error)))),
                     Request::Release { reply, .. } if ending::has_keeper(&self.recorder.journal.directory).await => {
                         let problem =
                             Problem::new(Code::WrongPhase, "the session is set aside, and its agent is still running");
@@ -247,6 +249,9 @@ impl Driver {
                         Some(Request::Command { command, reply }) => {
                             let answer = self.carry_out(command).await?;
                             let _ = reply.send(answer);
+                        }
+                        Some(Request::State { reply }) => {
+                            let _ = reply.send(Ok(Box::new(self.state().clone())));
                         }
                         Some(Request::Release { seen, reply }) => {
                             let released = self.release(seen).await;

@@ -71,6 +71,7 @@ impl Terms {
             may_allow: self.generation.launchable().is_ok(),
             note: self.generation.resume_note(&document.spec),
             mcp: self.mcp.as_ref(),
+            template: &self.generation.template,
             restart: self.generation.restart_policy(&document.spec),
             drained: self.generation.daemon.drain.is_on(),
             needed: &self.needed,

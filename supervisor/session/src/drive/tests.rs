@@ -251,6 +251,13 @@ async fn ask(inbox: &mpsc::Sender<Box<Request>>, command: Command) -> Result<Com
     answer.await.unwrap()
 }
 
+/// Asks the driver to give up the session.
+async fn release(inbox: &mpsc::Sender<Box<Request>>, seen: Option<u64>) -> Result<(), Problem> {
+    let (reply, answer) = oneshot::channel();
+    inbox.send(Box::new(Request::Release { seen, reply })).await.unwrap();
+    answer.await.unwrap()
+}
+
 /// Waits until the published view is as wanted.
 async fn until_view(
     published: &mut watch::Receiver<Arc<Published>>,
@@ -295,6 +302,8 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let idle = until_view(&mut published, |view| view.status.phase == Phase::Idle).await;
     assert_eq!((idle.status.agent_pid, idle.status.keeper_pid), (Some(NO_PROCESS), Some(NO_PROCESS)));
     assert_eq!((idle.status.conversation.as_deref(), idle.status.launches), (Some("c1"), 1));
+    let refused = release(&inbox, Some(idle.status.last_seq)).await.unwrap_err();
+    assert_eq!((refused.code, refused.hint.is_some()), (Code::WrongPhase, true), "an active session is not released");
 
     let done = ask(&inbox, Command::Prompt { text: "hi".to_owned(), key: None, requester: None }).await.unwrap();
     assert_eq!(done.turn, Some(TurnId::numbered(1)));
@@ -315,6 +324,9 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     assert!(!agentd_journal::is_held(&directory).unwrap());
     assert_eq!(agentd_journal::last_seq(&directory).unwrap(), stopped.status.last_seq);
 
-    drop(inbox);
+    // A session is released for its removal only if the caller has seen its last event.
+    let refused = release(&inbox, Some(stopped.status.last_seq - 1)).await.unwrap_err();
+    assert!(refused.code == Code::WrongPhase && refused.detail.contains("has changed"), "{refused:?}");
+    release(&inbox, Some(stopped.status.last_seq)).await.unwrap();
     driver.await.unwrap();
 }
