@@ -39,6 +39,12 @@ const OPTIONS: [&str; 9] = [
     "safe.bareRepository=explicit",
 ];
 
+/// Returns the options of a call for this directory. git enters the directory, since a keeper that enters one that does
+/// not answer could not report anything.
+fn options(directory: &Path) -> impl Iterator<Item = ByteString> {
+    ["-C".into(), directory.as_os_str().into()].into_iter().chain(OPTIONS.map(ByteString::from))
+}
+
 /// Prints the top directory, the branch, the head, and the needed keys of the configuration, separated by NUL. One
 /// shell runs the four commands, since each start of a keeper takes longer than git.
 const SCRIPT: &str = r#"
@@ -73,9 +79,9 @@ impl RepositoryReader<'_> {
         let Some(git) = self.git(programs, deadline).await else {
             return unread("git is not installed in the directories of the system");
         };
-        let call = std::iter::once(git.as_os_str().into()).chain(OPTIONS.map(ByteString::from));
+        let call = std::iter::once(git.as_os_str().into()).chain(options(directory));
         let args = ["-c", SCRIPT, "git"].map(ByteString::from).into_iter().chain(call).collect();
-        let request = self.request("/bin/sh".into(), args, directory, deadline);
+        let request = self.request("/bin/sh".into(), args, deadline);
         let ran = match self.run(RunRequest { max_output: MAX_OUTPUT, whole_stdout: true, ..request }, deadline).await {
             Ok(ran) => ran,
             Err(message) => return unread(message),
@@ -99,7 +105,7 @@ impl RepositoryReader<'_> {
     /// Reports whether tracked files have changes without a commit. A file's content is compared without the filters
     /// that the configuration names, since these are programs.
     async fn dirty(&self, git: &Path, filters: &BTreeSet<String>, directory: &Path, deadline: Instant) -> Option<bool> {
-        let mut args: Vec<ByteString> = OPTIONS.map(ByteString::from).to_vec();
+        let mut args: Vec<ByteString> = options(directory).collect();
         for name in filters {
             for (key, value) in [("clean", ""), ("smudge", ""), ("process", ""), ("required", "false")] {
                 args.extend(["-c".into(), format!("filter.{name}.{key}={value}").into()]);
@@ -107,7 +113,7 @@ impl RepositoryReader<'_> {
         }
         let status = ["status", "--porcelain", "-z", "--untracked-files=no", "--ignore-submodules=all"];
         args.extend(status.map(ByteString::from));
-        let request = self.request(git.as_os_str().into(), args, directory, deadline);
+        let request = self.request(git.as_os_str().into(), args, deadline);
         // The first byte of the output tells that there is a change.
         let ran = self.run(RunRequest { max_output: 1, ..request }, deadline).await.ok()?;
         matches!(ran.outcome, RunOutcome::Exited(0)).then(|| !ran.stdout.as_bytes().is_empty())
@@ -121,7 +127,7 @@ impl RepositoryReader<'_> {
         candidates.into_iter().zip(&seen).find(|(_, place)| is_program(place)).map(|(path, _)| path)
     }
 
-    fn request(&self, program: ByteString, args: Vec<ByteString>, directory: &Path, deadline: Instant) -> RunRequest {
+    fn request(&self, program: ByteString, args: Vec<ByteString>, deadline: Instant) -> RunRequest {
         let time = deadline.saturating_duration_since(Instant::now());
         let path = PROGRAM_DIRECTORIES.join(":");
         let mut environment: Vec<Variable> = [
@@ -142,7 +148,7 @@ impl RepositoryReader<'_> {
             program,
             args,
             environment,
-            directory: directory.as_os_str().into(),
+            directory: "/".into(),
             deadline_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
             first_of_stderr: Some(1024),
             ..RunRequest::default()

@@ -12,7 +12,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
 use super::{configure, git, repository, spec};
-use crate::harness::Daemon;
+use crate::harness::{Daemon, process, until};
 
 fn message(view: &SessionView) -> &str {
     match view.status.facts.as_ref().map(|facts| &facts.repository) {
@@ -84,6 +84,8 @@ async fn a_repository_that_names_programs_everywhere_runs_none() {
 fn lose_an_object(directory: &Path) {
     git(directory, &["config", "remote.origin.url", "ssh://host.invalid/r"]);
     git(directory, &["config", "--unset", "remote.origin.vcs"]);
+    // A required filter that fails would end git before it needs the object.
+    git(directory, &["config", "--remove-section", "filter.evil"]);
     let listed = Command::new("git").args(["rev-parse", "HEAD^{tree}"]).current_dir(directory).output().unwrap();
     let id = String::from_utf8(listed.stdout).unwrap().trim().to_owned();
     fs::remove_file(directory.join(".git/objects").join(&id[..2]).join(&id[2..])).unwrap();
@@ -137,6 +139,8 @@ async fn a_repository_that_hangs_holds_no_launch_and_no_turn() {
     session.stop().await;
     let view = session.resume().await;
     assert_eq!(message(&view), "git did not answer in time");
+    session.stop().await;
+    until("no reader is left", || process::readers(daemon.root()).is_empty()).await;
 }
 
 #[tokio::test]
