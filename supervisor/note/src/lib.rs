@@ -11,6 +11,7 @@ mod derive;
 mod sample;
 mod template;
 #[cfg(test)]
+#[allow(clippy::disallowed_methods, reason = "the cases and the page are files")]
 mod tests;
 pub mod text;
 

@@ -247,7 +247,8 @@ proptest! {
         parts in proptest::collection::vec(prop_oneof![
             Just("{{ ".to_owned()), Just(" }}".to_owned()), Just("{% ".to_owned()), Just(" %}".to_owned()),
             Just("if changed".to_owned()), Just("endif".to_owned()), Just("for x in environment".to_owned()),
-            Just("endfor".to_owned()), Just("x.text".to_owned()), Just("directory".to_owned()), Just("|length".to_owned()),
+            Just("endfor".to_owned()), Just("x.text".to_owned()), Just("directory".to_owned()),
+            Just("|length".to_owned()),
             Just(" * 99999999999".to_owned()), Just("[1:]".to_owned()), Just(" ~ ".to_owned()), any::<String>(),
         ], 0..12),
     ) {

@@ -187,7 +187,7 @@ fn changes_of_launches_that_ran_no_turn_are_added_up() {
     assert!(!text.contains("BOTH"), "{text}");
 }
 
-/// Folds records of these kinds and data. Each is a minute later than its predecessor.
+/// Folds records of these kinds and data, a minute apart.
 fn folded(records: &[(&str, &str)]) -> State {
     let mut state = State::new(Timestamp::UNIX_EPOCH);
     for (at, (kind, data)) in records.iter().enumerate() {
@@ -320,9 +320,11 @@ fn the_note_has_each_finding_once_with_the_former_and_the_present_state() {
         Some(std::sync::Arc::new(digests))
     };
     let text = resumed(ResumeNote::Full, |state| {
-        let mut baseline = crate::facts::Baseline::default();
-        baseline.facts = Some(facts("/old", Some("main"), "a").into());
-        baseline.scripts = digests(&[("/w/a.sh", "1"), ("/w/gone.sh", "1"), ("/w/same.sh", "1")]);
+        let baseline = crate::facts::Baseline {
+            facts: Some(facts("/old", Some("main"), "a").into()),
+            scripts: digests(&[("/w/a.sh", "1"), ("/w/gone.sh", "1"), ("/w/same.sh", "1")]),
+            ..crate::facts::Baseline::default()
+        };
         state.facts.baseline = baseline.into();
         state.facts.last = Some(facts("/new root", Some("evil\nbranch`rm -rf`"), "b").into());
         state.facts.scripts = digests(&[("/w/a.sh", "2"), ("/w/new.sh", "1"), ("/w/same.sh", "1")]);
