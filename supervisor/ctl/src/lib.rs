@@ -15,7 +15,6 @@ mod documents;
 mod error;
 mod failure;
 mod input;
-mod mcp;
 mod output;
 mod prerequisite;
 mod reach;

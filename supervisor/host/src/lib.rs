@@ -12,7 +12,5 @@ pub mod guest;
 pub mod lock;
 pub mod manager;
 pub mod platform;
-pub mod repository;
 pub mod runner;
-pub mod usage;
 pub mod workspace;

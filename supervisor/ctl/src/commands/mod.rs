@@ -3,7 +3,6 @@
 mod audit;
 mod check;
 mod config;
-mod confirm;
 mod context;
 mod doctor;
 mod drain;
@@ -13,10 +12,7 @@ mod info;
 mod life;
 mod list;
 mod man;
-mod mcp;
-mod note;
 mod plugin;
-mod prune;
 mod reload;
 mod secret;
 mod service;
@@ -32,7 +28,7 @@ use std::time::Duration;
 use agentd_api::session::SessionView;
 use hyper::body::Bytes;
 
-use crate::args::{Cli, Command, Global, NoteCommand};
+use crate::args::{Cli, Command, Global};
 use crate::client::Client;
 use crate::demo_agent;
 use crate::documents;
@@ -71,12 +67,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
         Command::Man { directory } => return man::man(directory.as_deref()),
         _ => {}
     }
-    let mut global = cli.global;
-    if matches!(cli.command, Command::Mcp) && global.url.is_none() {
-        // agentd names the socket for this server; an address in the agent's environment is of another daemon.
-        global.socket = global.socket.or_else(|| std::env::var_os("AGENTD_SOCKET").map(PathBuf::from));
-    }
-    let mut context = Context::new(&global)?;
+    let mut context = Context::new(&cli.global)?;
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
 
@@ -87,9 +78,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         | Command::Config(_)
         | Command::Drain { .. }
         | Command::Service(_)
-        | Command::Doctor(_)
-        // The server waits for a daemon at each call.
-        | Command::Mcp => true,
+        | Command::Doctor(_) => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -99,8 +88,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
     match command {
         Command::Run(args) => talk::run(context, args).await,
         Command::New(args) => life::new(context, args).await,
-        Command::Ls { stale: true, .. } => list::ls_stale(context).await,
-        Command::Ls { all, .. } => list::ls(context, all).await,
+        Command::Ls { all } => list::ls(context, all).await,
         Command::Show { session } => list::show(context, &session).await,
         Command::Attach { session, from_start, last } => {
             talk::attach(context, &session, (!from_start).then_some(last)).await
@@ -115,11 +103,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
             life::resume(context, &session, no_wait, new_conversation, terms.into()).await
         }
         Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
-        Command::Prune(args) => prune::prune(context, &args).await,
         Command::Audit(args) => audit::audit(context, &args).await,
         Command::Check(args) => check::check(context, args).await,
         Command::Validate { session } => validate::validate(context, &session).await,
-        Command::Note(NoteCommand::Preview { session }) => note::preview(context, &session).await,
         Command::Env(args) => environment::env(context, args).await,
         Command::Secret { command } => secret::secret(context, command).await,
         Command::Answer { session, permission, answer } => talk::answer(context, &session, &permission, answer).await,
@@ -133,7 +119,6 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Config(command) => config::config(context, command).await,
         Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,
         Command::Service(command) => service::service(context, command).await,
-        Command::Mcp => mcp::mcp(context).await,
         Command::Agents => info::agents(context).await,
         Command::Version => info::version(context).await,
         Command::UpgradeCheck { program } => upgrade::check(context, program).await,

@@ -75,7 +75,6 @@ impl Environment {
             dropped,
             missing: self.missing.values().cloned().collect(),
             scripts: self.scripts.clone(),
-            without: self.without.clone(),
         }
     }
 

@@ -12,7 +12,6 @@ mod call_machine;
 mod command;
 mod exchange;
 mod file;
-mod identity;
 mod look;
 mod mount;
 mod network;
@@ -26,7 +25,6 @@ use std::time::{Duration, Instant};
 use agentd_plugin_host::{Failure, Places};
 
 pub use call_machine::{CallMachine, CallTime};
-pub use command::DIRECTORIES as PROGRAM_DIRECTORIES;
 use look::Lookers;
 pub use path_state::PathState;
 pub use path_state::is_served;

@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Returns the mount table. If it is not available, each path counts as a part of its own.
-    pub(super) async fn mounted(&self, deadline: Instant) -> Vec<MountEntry> {
+    async fn mounted(&self, deadline: Instant) -> Vec<MountEntry> {
         self.mounts(deadline).await.unwrap_or_default()
     }
 
@@ -133,17 +133,13 @@ pub fn is_served(kind: &str) -> bool {
     kind.starts_with("fuse") || SERVED_TYPES.iter().any(|served| kind.starts_with(served))
 }
 
-/// Returns the mount that contains a path.
-pub(super) fn mount_of<'a>(path: &Path, mounts: &'a [MountEntry]) -> Option<&'a MountEntry> {
+/// Describes the lookup of a path. All paths of a file system on a server hang together.
+fn subject(path: &Path, mounts: &[MountEntry]) -> Subject {
     // Of several mounts at one path, the last one hides the others.
     let of_path = mounts.iter().filter(|mounted| path.starts_with(&mounted.path));
-    of_path.max_by_key(|mounted| Path::new(&mounted.path).components().count())
-}
-
-/// Describes the lookup of a path. All paths of a file system on a server hang together.
-pub(super) fn subject(path: &Path, mounts: &[MountEntry]) -> Subject {
+    let mounted = of_path.max_by_key(|mounted| Path::new(&mounted.path).components().count());
     let what = format!("{:?}", path.to_string_lossy());
-    match mount_of(path, mounts).filter(|mounted| is_served(&mounted.kind)) {
+    match mounted.filter(|mounted| is_served(&mounted.kind)) {
         Some(mounted) => Subject::of(what, format!("the file system at {:?}", mounted.path)),
         None => what.into(),
     }

@@ -10,11 +10,7 @@ use tokio::sync::watch;
 
 use crate::document::Document;
 use crate::generation::{Generation, Generations};
-use crate::mcp;
-use crate::staleness;
-use agentd_decide::acp::OwnServer;
 use agentd_decide::next::Facts;
-use agentd_decide::staleness::StalenessSettings;
 use agentd_decide::state::State;
 use agentd_decide::verdict::RequiredPrerequisites;
 use agentd_decide::waits::WaitLimits;
@@ -28,10 +24,6 @@ pub(crate) struct Terms {
     agent: String,
     /// The session's prerequisites under this generation.
     needed: RequiredPrerequisites,
-    /// agentd's own MCP server for the session's agent.
-    mcp: Option<OwnServer>,
-    /// Policies for a stale session.
-    staleness: StalenessSettings,
 }
 
 impl Terms {
@@ -40,8 +32,6 @@ impl Terms {
         Self {
             agent: generation.agent_label(&document.spec),
             needed: needed(&generation, document, state),
-            mcp: mcp::server(&generation, &document.id, &document.spec),
-            staleness: staleness::settings(&generation.config.staleness),
             generation,
             generations: generations.subscribe(),
         }
@@ -56,8 +46,6 @@ impl Terms {
     pub(super) fn renew(&mut self, document: &Document, state: &State) {
         self.generation = Arc::clone(&self.generations.borrow_and_update());
         self.needed = needed(&self.generation, document, state);
-        self.mcp = mcp::server(&self.generation, &document.id, &document.spec);
-        self.staleness = staleness::settings(&self.generation.config.staleness);
     }
 
     pub(super) fn facts<'a>(&'a self, document: &'a Document) -> Facts<'a> {
@@ -70,12 +58,9 @@ impl Terms {
             rules: &self.generation.config.permissions,
             may_allow: self.generation.launchable().is_ok(),
             note: self.generation.resume_note(&document.spec),
-            mcp: self.mcp.as_ref(),
-            template: &self.generation.template,
             restart: self.generation.restart_policy(&document.spec),
             drained: self.generation.daemon.drain.is_on(),
             needed: &self.needed,
-            staleness: &self.staleness,
         }
     }
 

@@ -150,7 +150,6 @@ mod tests {
             dropped: Vec::new(),
             missing: Vec::new(),
             scripts: Vec::new(),
-            without: Vec::new(),
         }
     }
 
