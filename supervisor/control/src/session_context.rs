@@ -22,7 +22,7 @@ pub(super) async fn change(context: &Context, session: &Session, request: Reques
     let change: ContextChange = read(context, request).await?;
     let warnings = agentd_session::context_warnings(&session.context(), &change);
     for warning in &warnings {
-        tracing::warn!(session = %session.id(), "{warning}");
+        tracing::warn!("{warning}");
     }
     session.ask(Command::ChangeContext { change, requester: Some(context.requester()) }).await?;
     json(&view(context, &session.context(), warnings).await)
