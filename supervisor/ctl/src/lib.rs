@@ -27,6 +27,8 @@ mod stream;
 mod table;
 mod terminal;
 mod terminal_variables;
+#[cfg(test)]
+mod testing;
 mod tool;
 mod trust;
 mod way;

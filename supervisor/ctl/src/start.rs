@@ -129,10 +129,8 @@ mod tests {
     use super::*;
 
     fn starter(directory: &Path, script: &str) -> Starter {
-        use std::os::unix::fs::PermissionsExt;
         let program = directory.join("agentd");
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        crate::testing::program(&program, script);
         Starter { program, log: directory.join("agentd.log") }
     }
 

@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::Duration;
+use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use nix::unistd::{User, getuid};
 use tokio::process::Command;
@@ -17,6 +17,9 @@ use super::ServiceError;
 
 /// Time limit of one command of a manager, longer than a manager waits for a service's start.
 const PATIENCE: Duration = Duration::from_mins(3);
+
+/// Longest wait for a program that is open for writing.
+const BUSY: Duration = Duration::from_secs(2);
 
 /// A machine and the user on it.
 #[derive(Debug, Clone)]
@@ -101,7 +104,7 @@ impl Host {
         let line = line(words);
         let mut command = self.command(words);
         command.stdin(Stdio::null()).kill_on_drop(true);
-        let output = tokio::time::timeout(PATIENCE, command.output()).await;
+        let output = tokio::time::timeout(PATIENCE, output_when_free(&mut command)).await;
         let output = output.map_err(|_| ServiceError::Hangs { command: line.clone(), seconds: PATIENCE.as_secs() })?;
         let output = output.map_err(|source| ServiceError::Execute { command: line.clone(), source })?;
         let said = String::from_utf8_lossy(&output.stderr);
@@ -131,6 +134,23 @@ impl Host {
     pub(crate) fn program_of(&self, pid: u32) -> Option<Program> {
         let file = std::fs::read_link(self.path(&format!("/proc/{pid}/exe"))).ok()?;
         Some(Program::of_link(&file))
+    }
+}
+
+/// Runs a command to its end, and waits up to [`BUSY`] while its program is open for writing.
+///
+/// `service install` executes programs that it has just written. A child that was forked during the write still has
+/// the descriptor until it executes its own program; the kernel refuses to execute the file meanwhile (`ETXTBSY`,
+/// execve(2)).
+async fn output_when_free(command: &mut Command) -> io::Result<Output> {
+    let start = Instant::now();
+    loop {
+        match command.output().await {
+            Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy && start.elapsed() < BUSY => {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            ended => return ended,
+        }
     }
 }
 
@@ -168,4 +188,29 @@ impl Program {
 pub(crate) fn line<S: AsRef<OsStr>>(words: &[S]) -> String {
     let quoted = |word: &S| agentd_api::doctor::shell_word(&word.as_ref().to_string_lossy());
     words.iter().map(quoted).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::program;
+
+    #[test]
+    fn a_program_that_is_still_open_for_writing_is_executed_once_it_is_closed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("agentd");
+        program(&file, "echo agentd 1.0.0");
+        let open = std::fs::OpenOptions::new().append(true).open(&file).unwrap();
+        crate::runtime().unwrap().block_on(async {
+            let refused = Command::new(&file).output().await.unwrap_err();
+            assert_eq!(refused.kind(), io::ErrorKind::ExecutableFileBusy);
+            let mut command = Command::new(&file);
+            let close = async {
+                tokio::time::sleep(Duration::from_millis(30)).await;
+                drop(open);
+            };
+            let (output, ()) = tokio::join!(output_when_free(&mut command), close);
+            assert_eq!(output.unwrap().stdout, b"agentd 1.0.0\n");
+        });
+    }
 }

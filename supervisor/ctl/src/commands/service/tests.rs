@@ -92,8 +92,7 @@ impl Machine {
     }
 
     fn program(&self, name: &str, script: &str) {
-        fs::write(self.path(name), format!("#!/bin/sh\n{script}")).unwrap();
-        fs::set_permissions(self.path(name), fs::Permissions::from_mode(0o755)).unwrap();
+        crate::testing::program(&self.path(name), script);
     }
 
     /// Replaces the build to install by a build that reads documents of one version.
