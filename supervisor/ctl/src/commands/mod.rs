@@ -23,6 +23,7 @@ mod validate;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::time::Duration;
 
 use agentd_api::session::SessionView;
@@ -71,6 +72,14 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
 
+/// Hides the type of a command's future. Otherwise the compiler merges all commands into one function of 370 KB, which
+/// is slow to compile.
+fn boxed<'a>(
+    command: impl Future<Output = Result<u8, Error>> + 'a,
+) -> Pin<Box<dyn Future<Output = Result<u8, Error>> + 'a>> {
+    Box::pin(command)
+}
+
 async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> {
     let alone = match &command {
         Command::Version
@@ -86,42 +95,46 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         reach(context.starter.as_ref(), &mut context.client).await?;
     }
     match command {
-        Command::Run(args) => talk::run(context, args).await,
-        Command::New(args) => life::new(context, args).await,
-        Command::Ls { all } => list::ls(context, all).await,
-        Command::Show { session } => list::show(context, &session).await,
+        Command::Run(args) => boxed(talk::run(context, args)).await,
+        Command::New(args) => boxed(life::new(context, args)).await,
+        Command::Ls { all } => boxed(list::ls(context, all)).await,
+        Command::Show { session } => boxed(list::show(context, &session)).await,
         Command::Attach { session, from_start, last } => {
-            talk::attach(context, &session, (!from_start).then_some(last)).await
+            boxed(talk::attach(context, &session, (!from_start).then_some(last))).await
         }
-        Command::Prompt { session, text, no_wait } => talk::prompt(context, &session, &text.join(" "), no_wait).await,
-        Command::Context(args) => context::context(context, args).await,
-        Command::Hint(args) => context::hint(context, args).await,
-        Command::Title(args) => context::title(context, args).await,
-        Command::Cancel { session } => life::cancel(context, &session).await,
-        Command::Stop { sessions, no_wait } => life::stop(context, &sessions, no_wait).await,
+        Command::Prompt { session, text, no_wait } => {
+            boxed(talk::prompt(context, &session, &text.join(" "), no_wait)).await
+        }
+        Command::Context(args) => boxed(context::context(context, args)).await,
+        Command::Hint(args) => boxed(context::hint(context, args)).await,
+        Command::Title(args) => boxed(context::title(context, args)).await,
+        Command::Cancel { session } => boxed(life::cancel(context, &session)).await,
+        Command::Stop { sessions, no_wait } => boxed(life::stop(context, &sessions, no_wait)).await,
         Command::Resume { session, no_wait, new_conversation, terms } => {
-            life::resume(context, &session, no_wait, new_conversation, terms.into()).await
+            boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
         }
-        Command::Rm { sessions, force } => life::rm(context, &sessions, force).await,
-        Command::Audit(args) => audit::audit(context, &args).await,
-        Command::Check(args) => check::check(context, args).await,
-        Command::Validate { session } => validate::validate(context, &session).await,
-        Command::Env(args) => environment::env(context, args).await,
-        Command::Secret { command } => secret::secret(context, command).await,
-        Command::Answer { session, permission, answer } => talk::answer(context, &session, &permission, answer).await,
+        Command::Rm { sessions, force } => boxed(life::rm(context, &sessions, force)).await,
+        Command::Audit(args) => boxed(audit::audit(context, &args)).await,
+        Command::Check(args) => boxed(check::check(context, args)).await,
+        Command::Validate { session } => boxed(validate::validate(context, &session)).await,
+        Command::Env(args) => boxed(environment::env(context, args)).await,
+        Command::Secret { command } => boxed(secret::secret(context, command)).await,
+        Command::Answer { session, permission, answer } => {
+            boxed(talk::answer(context, &session, &permission, answer)).await
+        }
         Command::Events { session, after, last, no_follow } => {
-            events::events(context, &session, after, last, !no_follow).await
+            boxed(events::events(context, &session, after, last, !no_follow)).await
         }
-        Command::Snapshot(command) => snapshot::snapshot(context, command).await,
-        Command::Plugin(command) => plugin::plugin(context, command).await,
-        Command::Doctor(args) => doctor::doctor(context, &args).await,
-        Command::Reload { dry_run } => reload::reload(context, dry_run).await,
-        Command::Config(command) => config::config(context, command).await,
-        Command::Drain { undo, no_wait } => drain::drain(context, undo, no_wait).await,
-        Command::Service(command) => service::service(context, command).await,
-        Command::Agents => info::agents(context).await,
-        Command::Version => info::version(context).await,
-        Command::UpgradeCheck { program } => upgrade::check(context, program).await,
+        Command::Snapshot(command) => boxed(snapshot::snapshot(context, command)).await,
+        Command::Plugin(command) => boxed(plugin::plugin(context, command)).await,
+        Command::Doctor(args) => boxed(doctor::doctor(context, &args)).await,
+        Command::Reload { dry_run } => boxed(reload::reload(context, dry_run)).await,
+        Command::Config(command) => boxed(config::config(context, command)).await,
+        Command::Drain { undo, no_wait } => boxed(drain::drain(context, undo, no_wait)).await,
+        Command::Service(command) => boxed(service::service(context, command)).await,
+        Command::Agents => boxed(info::agents(context)).await,
+        Command::Version => boxed(info::version(context)).await,
+        Command::UpgradeCheck { program } => boxed(upgrade::check(context, program)).await,
         Command::Completions { .. } | Command::Man { .. } | Command::DemoAgent => {
             unreachable!("`run` handles commands that need no context")
         }
