@@ -33,6 +33,8 @@ pub(crate) struct Flags {
     pub(crate) refuse: Option<(String, i64, String)>,
     /// `--protocol VERSION`: claim this protocol version.
     pub(crate) protocol: Option<u64>,
+    /// `--version TEXT`: claim this version of the agent.
+    pub(crate) version: Option<String>,
     /// `--complain TEXT`: write the text to stderr first.
     pub(crate) complain: Option<String>,
     /// `--exit STATUS`: exit at once.
@@ -71,6 +73,7 @@ impl Flags {
                     flags.refuse = Some((method, code, value(&mut args, &arg)));
                 }
                 "--protocol" => flags.protocol = value(&mut args, &arg).parse().ok(),
+                "--version" => flags.version = Some(value(&mut args, &arg)),
                 "--complain" => flags.complain = Some(value(&mut args, &arg)),
                 "--exit" => flags.exit = value(&mut args, &arg).parse().ok(),
                 "--account" => flags.account = Some(value(&mut args, &arg).into()),

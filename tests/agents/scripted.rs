@@ -13,6 +13,7 @@ mod account;
 mod attempts;
 mod calls;
 mod flags;
+mod mcp;
 mod processes;
 
 use std::collections::VecDeque;
@@ -30,6 +31,7 @@ use serde_json::{Value, json};
 
 use account::Account;
 use flags::{Flags, usage};
+use mcp::McpClient;
 use processes::{await_strays, block_sigterm, myself, note_pid, spawn_stray, stray, tool};
 
 fn main() {
@@ -84,6 +86,8 @@ fn serve(flags: Flags) {
         strays: 0,
         said: String::new(),
         account,
+        servers: Value::Null,
+        mcp: None,
     };
     agent.run();
 }
@@ -131,6 +135,10 @@ struct Agent {
     /// The agent's text in this turn.
     said: String,
     account: Option<Account>,
+    /// The MCP servers that the client named when it opened the conversation.
+    servers: Value,
+    /// Client of the first server, if it was started.
+    mcp: Option<McpClient>,
 }
 
 impl Agent {
@@ -164,6 +172,9 @@ impl Agent {
             let error = json!({ "code": code, "message": message });
             return send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
         }
+        if !params["mcpServers"].is_null() {
+            self.servers = params["mcpServers"].clone();
+        }
         match method {
             "initialize" => {
                 thread::sleep(self.flags.slow_init);
@@ -193,7 +204,9 @@ impl Agent {
         json!({
             "protocolVersion": self.flags.protocol.unwrap_or(1),
             "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session },
-            "agentInfo": { "name": "scripted", "title": "Scripted agent", "version": "1" },
+            "agentInfo": {
+                "name": "scripted", "title": "Scripted agent", "version": self.flags.version.as_deref().unwrap_or("1")
+            },
             "authMethods": [{ "id": "key", "name": "Use an API key", "description": "Set SCRIPTED_API_KEY" }],
         })
     }
@@ -310,6 +323,7 @@ impl Agent {
             }
             "ask-as" => self.ask_as(rest),
             "ask-for" => self.ask_for(rest),
+            "mcp" => self.call_tools(rest),
             // The program behind an adapter dies. The adapter continues without any conversation.
             "lose" => self.lost = true,
             "setsid-child" => self.stray(|pidfile| drop(spawn_stray(pidfile))),
@@ -338,6 +352,32 @@ impl Agent {
             _ => return Obeyed::Not,
         }
         Obeyed::Done
+    }
+
+    /// `mcp {"calls":[[TOOL,ARGUMENTS],...]}`: calls tools of the first MCP server, and prints their results as JSON.
+    /// The server keeps running, unless `env` replaces variables of its entry. `"end":true` ends the server and prints
+    /// its exit status, and `"list":true` prints its tools.
+    fn call_tools(&mut self, text: &str) {
+        let Ok(wanted) = serde_json::from_str::<Value>(text) else { usage(&format!("{text:?} is not JSON")) };
+        if self.servers[0].is_null() {
+            return self.say("no server");
+        }
+        let is_own = wanted["env"].is_null();
+        let started = || McpClient::start(&self.servers[0], &wanted["env"]);
+        let mut client = self.mcp.take().filter(|_| is_own).unwrap_or_else(started);
+        let mut results = Vec::new();
+        if wanted["list"] == true {
+            results.push(client.request("tools/list", &json!({})));
+        }
+        for call in wanted["calls"].as_array().into_iter().flatten() {
+            results.push(client.call(call[0].as_str().unwrap_or_default(), &call[1]));
+        }
+        if wanted["end"] == true || !is_own {
+            results.push(json!(client.end()));
+        } else {
+            self.mcp = Some(client);
+        }
+        self.say(&Value::Array(results).to_string());
     }
 
     /// `count N MS`: the numbers 1 to N, one message each, MS apart.

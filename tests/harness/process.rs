@@ -57,8 +57,31 @@ pub(crate) async fn gone(pids: &[u32]) {
     until(&format!("processes {pids:?} end"), || !pids.iter().any(|&pid| is_alive(pid))).await;
 }
 
-/// Returns the processes of `directory`: their arguments, environment or working directory contain its path.
+/// Variable of the processes with which agentd reads the facts of a repository, a moment after a turn.
+const READER: &str = "GIT_NO_LAZY_FETCH=1";
+
+/// Returns the processes of `directory`: their arguments, environment or working directory contain its path. Processes
+/// that read the facts of a repository are left out: see [`readers`].
 pub(crate) fn of(directory: &Path) -> Vec<u32> {
+    let mut found = all_of(directory);
+    // A reader may have ended in the meantime.
+    found.retain(|pid| !is_reader(*pid) && is_alive(*pid));
+    found
+}
+
+/// Returns the processes that read the facts of a repository in `directory`.
+pub(crate) fn readers(directory: &Path) -> Vec<u32> {
+    let mut found = all_of(directory);
+    found.retain(|pid| is_reader(*pid));
+    found
+}
+
+fn is_reader(pid: u32) -> bool {
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|&byte| byte == 0).any(|entry| entry == READER.as_bytes())
+}
+
+fn all_of(directory: &Path) -> Vec<u32> {
     let needle = directory.as_os_str().as_encoded_bytes();
     let contains = |haystack: &[u8]| haystack.windows(needle.len()).any(|window| window == needle);
     let own = std::process::id();
@@ -105,7 +128,7 @@ fn described(pid: u32) -> String {
 /// Kills the processes of `directory` repeatedly until no process is left: one may start another in the meantime.
 pub(crate) fn kill_all_of(directory: &Path) {
     for _ in 0..1000 {
-        let found = of(directory);
+        let found = all_of(directory);
         if found.is_empty() {
             return;
         }

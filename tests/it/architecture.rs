@@ -72,6 +72,8 @@ fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
         ("sd-notify", &["host"]),
         ("agent-client-protocol-schema", &["decide"]),
         ("clap", &["ctl", "supervisor"]),
+        ("rmcp", &["ctl"]),
+        ("minijinja", &["note"]),
     ];
     for (library, expected) in owners {
         let users: Vec<String> = crates()
@@ -130,6 +132,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         ("supervisor/api", &["tokio", "agentd-", "nix"], &[]),
         ("supervisor/permission", &["tokio", "nix"], &[]),
         ("supervisor/config", &["tokio", "tracing"], &[]),
+        ("supervisor/note", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/plugin-host", &["agentd-"], &["agentd-directory", "agentd-glob"]),
         ("supervisor/decide", &["tokio", "tracing", "nix", "agentd-host", "agentd-environment", "agentd-journal"], &[]),
         ("supervisor/ctl", &["agentd-"], &["agentd-api", "agentd-directory", "agentd-glob", "agentd-secret-names"]),

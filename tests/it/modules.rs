@@ -10,11 +10,11 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, Sess
 use crate::harness::digest::sha256;
 use crate::harness::{Daemon, require};
 
-const COMPONENT: &[u8] = include_bytes!("../../plugins/dist/environment-modules.wasm");
-const MODULECMD: &str = "/usr/lib/x86_64-linux-gnu/modulecmd.tcl";
+pub(crate) const COMPONENT: &[u8] = include_bytes!("../../plugins/dist/environment-modules.wasm");
+pub(crate) const MODULECMD: &str = "/usr/lib/x86_64-linux-gnu/modulecmd.tcl";
 
 /// Variables that the modules change here, and the variable that configures modulecmd's pager.
-const VARIABLES: &str = "[\"*\", \"PATH\", \"MODULES_PAGER\"]";
+pub(crate) const VARIABLES: &str = "[\"*\", \"PATH\", \"MODULES_PAGER\"]";
 
 const GCC: &str = "#%Module1.0\nprepend-path PATH /apps/gcc/bin\nsetenv CC {gcc of \"12\"\nand more}\nconflict llvm\n";
 const LLVM: &str = "#%Module1.0\nsetenv CC clang\n";

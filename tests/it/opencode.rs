@@ -22,6 +22,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use agentd_api::Body;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
@@ -187,6 +188,53 @@ async fn opencode_is_held_by_a_rule_and_shows_its_command() {
     daemon.run().await;
     let model = Model::start(TOOL).await;
     is_held_by_rules(&daemon, &opencode(&program, &model)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_calls_agentds_tools_by_itself_and_its_session_keeps_what_it_set() {
+    let Some(program) = require::opencode() else { return };
+    let daemon = Daemon::start().await;
+    let model = Model::start(TOOL).await;
+    let session = daemon.session(&opencode(&program, &model).spec(&daemon)).await;
+    let file = daemon.work().join("driver.c");
+    std::fs::write(&file, "").unwrap();
+    for (tool, arguments) in [
+        ("set_relevant_context", json!({ "set": "files", "items": [file] })),
+        ("set_environment_hint", json!({ "hint": "connect the VPN first" })),
+        ("set_title", json!({ "title": "port the driver" })),
+        ("propose_environment_script", json!({ "script": "export CC=clang", "explanation": "gcc is too old" })),
+        ("set_relevant_context", json!({ "set": "files", "items": ["driver.c"] })),
+    ] {
+        // opencode puts the server's name before the tool's.
+        let turn = session.turn(&format!("call: agentd_{tool} {arguments}")).await;
+        assert_eq!(turn.text, "the tool ran", "{tool}");
+    }
+    let refused = model.server.asked().iter().rev().find_map(|asked| asked.texts("tool").pop());
+    let refused = refused.expect("the last tool's result came back to the model");
+    assert!(refused.contains("driver.c") && refused.contains("hint: "), "the model reads the refusal: {refused}");
+
+    session.stop().await;
+    session.resume().await;
+    let status = session.view().await.status;
+    let files: Vec<String> =
+        status.context.into_iter().flat_map(|context| context.sets["files"].clone()).map(|item| item.value).collect();
+    assert_eq!(files, [file.to_str().unwrap()]);
+    assert_eq!(status.hint.as_deref(), Some("connect the VPN first"));
+    assert_eq!(status.title.as_deref(), Some("port the driver"));
+    assert_eq!(status.script_proposal.and_then(|proposal| proposal.explanation).as_deref(), Some("gcc is too old"));
+    // The resumed agent has the tools as well.
+    let turn = session.turn("call: agentd_get_relevant_context {}").await;
+    assert_eq!(turn.text, "the tool ran");
+    let note = turn.events.iter().find_map(|event| match &event.body {
+        Body::TurnStarted(started) => started.note.clone(),
+        _ => None,
+    });
+    let note = note.expect("the first turn after the resume has a note");
+    assert!(note.contains("connect the VPN first") && note.contains("driver.c"), "{note}");
+    let known = model.server.asked().iter().rev().find_map(|asked| asked.texts("tool").pop()).unwrap_or_default();
+    assert!(known.contains(file.to_str().unwrap()), "{known}");
+    session.stop().await;
+    process::assert_only(&[daemon.pid()], daemon.root(), "something is left");
 }
 
 #[tokio::test(flavor = "multi_thread")]

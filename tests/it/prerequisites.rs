@@ -64,7 +64,7 @@ pub(crate) async fn with(declared: &[(&str, &str)]) -> Daemon {
     daemon
 }
 
-fn declare(daemon: &Daemon, declared: &[(&str, &str)]) {
+pub(crate) fn declare(daemon: &Daemon, declared: &[(&str, &str)]) {
     for (name, keys) in declared {
         add(daemon, name, &reading(name), "file = [\"{config}/**\"]", keys);
     }
@@ -379,7 +379,7 @@ async fn fifty_sessions_that_wait_look_once_a_second_however_long_a_look_takes()
     assert!((Duration::from_secs(5)..Duration::from_secs(12)).contains(&took), "six looks after one took {took:?}");
 }
 
-async fn check(daemon: &Daemon, name: &str) -> CheckReport {
+pub(crate) async fn check(daemon: &Daemon, name: &str) -> CheckReport {
     daemon.client.post(&format!("/v1/prerequisites/{name}/check"), &json!({})).await.expect(200)
 }
 

@@ -18,7 +18,7 @@ use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, journal, process, until};
 
 /// Writes a file that only its owner can read.
-fn private(path: &Path, content: &str) {
+pub(crate) fn private(path: &Path, content: &str) {
     fs::write(path, content).expect("the directory is writable");
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("it is ours");
 }

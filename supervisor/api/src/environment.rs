@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::bytes::ByteString;
+use crate::degraded::MissingPart;
 use crate::id::SessionId;
 
 /// The requested environment of a session. A field that is left out has its configured value.
@@ -110,6 +111,9 @@ pub struct EnvironmentView {
     /// The scripts that were sourced, in the order of execution.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub scripts: Vec<ScriptRun>,
+    /// Providers, scripts and required secrets that a degraded launch left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<MissingPart>,
 }
 
 /// A script that was sourced for an environment, with its result.

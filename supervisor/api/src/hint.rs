@@ -11,6 +11,11 @@ macro_rules! hints {
     };
 }
 
+/// Adds the environment hint of a session to a text about a setup that failed.
+pub fn of_session(text: &str, hint: &str) -> String {
+    format!("{text}; the session's hint: {hint}")
+}
+
 hints! {
     LIST_SESSIONS = "`agentctl ls` lists the sessions",
     LIST_PLUGINS = "`agentctl plugin ls` lists the plugins that the configuration declares or uses",
@@ -26,7 +31,8 @@ hints! {
     CHECK_REASONS = "`agentctl doctor` explains what to do about each reason",
     RESUME = "start it again with `agentctl resume`",
     RESUME_WITH_WAIT =
-        "`agentctl resume --wait` waits for the missing prerequisites; `--force` launches without them",
+        "`agentctl resume --wait` waits for the missing prerequisites; `agentctl resume --force` launches without \
+         them, and `agentctl resume --degraded` without failed scripts and providers too",
     RESUME_WITH_NEW_CONVERSATION = "`agentctl resume --new-conversation` starts a new conversation instead",
     STOP_OR_ATTACH = "stop it first with `agentctl stop`, or attach to it with `agentctl attach`",
     STOP_OR_REMOVE = "stop it first with `agentctl stop`, or remove it with `agentctl rm --force`",

@@ -5,7 +5,7 @@
 //! systemd (systemd.syntax(7), "Memory sizes"; systemd.resource-control(5), `MemoryMax=`). `KB` and `MB` are
 //! refused, because some readers take them for powers of 1000.
 //!
-//! A duration is `250ms`, `10m`, `1h30m` or `1h 30m`. A plain number is in seconds.
+//! A duration is `250ms`, `10m`, `1h30m`, `1h 30m` or `14d`. A day has 24 hours. A plain number is in seconds.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -33,7 +33,9 @@ pub enum InvalidQuantity {
     )]
     Size(String),
     /// The text is not a duration.
-    #[error("{0:?} is not a duration; write a number of seconds, or numbers with h, m, s or ms, such as 10m or 1h30m")]
+    #[error(
+        "{0:?} is not a duration; write a number of seconds, or numbers with d, h, m, s or ms, such as 10m or 1h30m"
+    )]
     Time(String),
     /// The duration is negative.
     #[error("a duration cannot be negative")]
@@ -79,8 +81,18 @@ impl FromStr for Time {
         {
             return Self::of_seconds(seconds);
         }
-        let span: SignedDuration = text.parse().map_err(|_| InvalidQuantity::Time(text.to_owned()))?;
-        Duration::try_from(span).map(Self).map_err(|_| InvalidQuantity::Negative)
+        let invalid = || InvalidQuantity::Time(text.to_owned());
+        // The parser of durations takes no days, since a day of a calendar can have another length.
+        let days =
+            text.split_once('d').and_then(|(days, rest)| Some((days.trim_end().parse::<u64>().ok()?, rest.trim())));
+        let (days, text) = days.unwrap_or((0, text));
+        let days = days.checked_mul(86_400).map(Duration::from_secs).ok_or_else(invalid)?;
+        if text.is_empty() && !days.is_zero() {
+            return Ok(Self(days));
+        }
+        let span: SignedDuration = text.parse().map_err(|_| invalid())?;
+        let span = Duration::try_from(span).map_err(|_| InvalidQuantity::Negative)?;
+        days.checked_add(span).map(Self).ok_or_else(invalid)
     }
 }
 
@@ -203,10 +215,13 @@ mod tests {
             ("0", 0),
             ("0.5", 500),
             (".5", 500),
+            ("14d", 14 * 86_400_000),
+            ("1d 12h", 129_600_000),
+            ("1d1ms", 86_400_001),
         ] {
             assert_eq!(text.parse(), Ok(Time(Duration::from_millis(milliseconds))), "{text}");
         }
-        for text in ["", "soon", "-1s", "-1", "10x", "m", "inf", "nan"] {
+        for text in ["", "soon", "-1s", "-1", "10x", "m", "inf", "nan", "d", "1d12", "1d1d", "1d-1h", "1.5d"] {
             assert!(text.parse::<Time>().is_err(), "{text}");
         }
         assert_eq!("250ms".parse::<Time>().unwrap().seconds(), 1);

@@ -40,6 +40,18 @@ reasons! {
     AFTER_ENVIRONMENT = "AfterEnvironment",
     /// The launch continues despite missing prerequisites, because a caller forced it.
     FORCED = "Forced",
+    /// The degraded launch had to leave out nothing.
+    COMPLETE = "Complete",
+    /// The launch left out a provider. The message has its error.
+    WITHOUT_PROVIDER = "WithoutProvider",
+    /// The launch left out an environment script. The message has the cause.
+    WITHOUT_SCRIPT = "WithoutScript",
+    /// The launch continued without a prerequisite that is not met.
+    WITHOUT_PREREQUISITE = "WithoutPrerequisite",
+    /// The launch continued without a required secret.
+    WITHOUT_SECRET = "WithoutSecret",
+    /// The launch left out parts of different kinds, which the message lists.
+    WITHOUT_SEVERAL = "WithoutSeveral",
     /// The working directory exists.
     FRESH = "Fresh",
     /// The working directory can be entered.
@@ -52,6 +64,36 @@ reasons! {
     DIRECTORY_CLOSED = "DirectoryClosed",
     /// The file system of the working directory does not respond. Check the mount.
     DIRECTORY_SILENT = "DirectorySilent",
+    /// Another directory is at the path of the working directory. Check that it is the right one.
+    DIRECTORY_REPLACED = "DirectoryReplaced",
+    /// The subject of the condition equals that of the agent's last work.
+    UNCHANGED = "Unchanged",
+    /// The directory was in no repository, and is in none now.
+    NO_REPOSITORY = "NoRepository",
+    /// git could not read the repository now or before, so nothing can be compared. The message has the cause.
+    REPOSITORY_UNREAD = "RepositoryUnread",
+    /// The directory is in no repository any more. Check that it is the right directory.
+    REPOSITORY_GONE = "RepositoryGone",
+    /// The directory was in no repository and is in one now.
+    REPOSITORY_NEW = "RepositoryNew",
+    /// The repository has another top directory. Check that it is the right repository.
+    REPOSITORY_MOVED = "RepositoryMoved",
+    /// The repository has other remotes. Check that it is the right repository.
+    REMOTES_CHANGED = "RemotesChanged",
+    /// The repository is on another branch. `git switch` returns to the earlier one.
+    BRANCH_CHANGED = "BranchChanged",
+    /// The branch has other commits than at the end of the agent's last work.
+    HEAD_CHANGED = "HeadChanged",
+    /// Environment scripts differ from those of the agent's last work. The message names them.
+    SCRIPTS_CHANGED = "ScriptsChanged",
+    /// The session was used recently.
+    USED = "Used",
+    /// The session was not used for longer than `staleness.unused_after`.
+    UNUSED = "Unused",
+    /// Variables of the environment have changed since the agent last worked. The message names them.
+    ENVIRONMENT_CHANGED = "EnvironmentChanged",
+    /// The agent's program has another name or version than before.
+    AGENT_CHANGED = "AgentChanged",
     /// The machine lacks memory, processes or descriptors. The message names the failed call.
     OUT_OF_RESOURCES = "OutOfResources",
     /// Nothing in the environment looks wrong.
@@ -110,6 +152,8 @@ reasons! {
     GIVEN_AGAIN = "GivenAgain",
     /// The environment was built without a provider that failed and can be skipped.
     PROVIDER_SKIPPED = "ProviderSkipped",
+    /// A degraded launch built the environment without the parts in the message.
+    BUILT_WITHOUT = "BuiltWithout",
     /// agentd is ending. The launch continues when agentd runs again.
     ENDING = "Ending",
     /// agentd has a defect. Report it with the log.
@@ -246,6 +290,29 @@ reasons! {
 
 /// The JSON-RPC error code with which an agent requests a login (Agent Client Protocol, "Authentication").
 pub const AUTHENTICATION_REQUIRED_CODE: i64 = -32000;
+
+/// Reports whether a launch that failed for this reason may succeed as a degraded launch.
+pub fn is_degradable(reason: &str) -> bool {
+    matches!(
+        reason,
+        PREREQUISITE_FAILED
+            | WAIT_TIMED_OUT
+            | PLUGIN_NOT_LOADED
+            | PLUGIN_SUSPENDED
+            | PROVIDER_FAILED
+            | PROVIDER_NOT_GRANTED
+            | PROVIDER_ANSWER_INVALID
+            | SCRIPT_NOT_APPROVED
+            | SCRIPT_FAILED
+            | SCRIPT_TIMED_OUT
+            | SCRIPT_SYNTAX_ERROR
+            | SCRIPT_INTERPRETER_UNKNOWN
+            | LOGIN_SHELL_FAILED
+            | LOGIN_SHELL_TIMED_OUT
+            | TERMINAL_GONE
+            | SECRET_UNAVAILABLE
+    )
+}
 
 /// Reports whether a condition with this reason describes progress of a launch rather than a fault.
 pub fn is_progress(reason: &str) -> bool {

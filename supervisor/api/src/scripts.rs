@@ -1,10 +1,18 @@
-//! Environment scripts of directories, and whether they are approved: `/v1/scripts`.
+//! Environment scripts of directories and scripts that were proposed for a session, and whether they are approved:
+//! `/v1/scripts` and `/v1/sessions/{id}/script-proposal`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+
+use crate::prerequisite::Requester;
+
+/// Maximum size in bytes of a script that is proposed for a session.
+pub const PROPOSAL_BYTES: usize = 64 << 10;
+/// Maximum length in bytes of the explanation of a proposed script.
+pub const EXPLANATION_BYTES: usize = 2000;
 
 /// Approval state of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -69,6 +77,9 @@ pub struct ScriptView {
     /// Why the script is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why the script was proposed, in the words of the process that proposed it. Only for the script of a proposal.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
     /// Files that the script sources, as far as its text shows. The approval does not cover these files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<SourcedView>,
@@ -105,4 +116,40 @@ pub struct ScriptDecision {
     /// approved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shown: Option<BTreeMap<PathBuf, String>>,
+}
+
+/// The body of `PUT /v1/sessions/{id}/script-proposal`: a script that is to run at the session's next launches.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScriptProposal {
+    /// Text of the script. It replaces the script that was proposed before.
+    pub text: String,
+    /// Why the session needs the script. The owner sees this before the decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
+}
+
+/// Data of the record `script.proposed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScriptProposed {
+    /// SHA-256 of the script in hexadecimal.
+    pub digest: String,
+    /// Why the session needs the script, in the words of the process that proposed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
+    /// The process that proposed the script.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
+}
+
+/// The script that was proposed last for a session. `GET /v1/sessions/{id}/script-proposal` shows its approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProposedScript {
+    /// SHA-256 of the script in hexadecimal.
+    pub digest: String,
+    /// Why the session needs the script, in the words of the process that proposed it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<String>,
+    /// Time of the proposal.
+    pub at: Timestamp,
 }

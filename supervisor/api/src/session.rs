@@ -7,12 +7,16 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::context::{ContextView, Progress};
+use crate::degraded::MissingPart;
 use crate::doc::Named;
 use crate::environment::EnvironmentSpec;
+use crate::facts::SessionFacts;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 use crate::isolation::{Isolated, Isolation};
 use crate::permission::ToolDetails;
 use crate::quantity;
+use crate::scripts::ProposedScript;
+use crate::staleness::{StaleFinding, UncheckedSession};
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -203,7 +207,7 @@ pub enum Phase {
     Pending,
     /// agentd checks prerequisites and builds the environment.
     Preparing,
-    /// A prerequisite is not met, and the launch waits for it.
+    /// The launch waits for a prerequisite, or for the answer whether to continue a stale session.
     Waiting,
     /// agentd starts the agent's process and opens the conversation.
     Starting,
@@ -279,8 +283,23 @@ macro_rules! conditions {
 conditions! {
     /// The prerequisites are met.
     PrerequisitesMet,
-    /// The session's directory exists and its file system responds.
+    /// The session's directory exists, its file system responds, and it is still that directory.
     NotStale,
+    /// The session's git repository has the top directory and the remotes of the agent's last work. This and the
+    /// following conditions about unchanged things are present only from the second launch on.
+    RepositoryUnchanged,
+    /// The repository is on the branch of the agent's last work.
+    BranchUnchanged,
+    /// The branch is at the commit of the agent's last work.
+    HeadUnchanged,
+    /// The environment's scripts are those that the agent last worked with.
+    ScriptsUnchanged,
+    /// The session was used within `staleness.unused_after`.
+    RecentlyUsed,
+    /// The environment equals that of the agent's last work.
+    EnvironmentUnchanged,
+    /// The agent's program has the name and the version of the agent's last work.
+    AgentUnchanged,
     /// The session's directory can be entered.
     WorkspaceReady,
     /// Nothing in the environment looks wrong. False is a warning and does not prevent the launch.
@@ -301,6 +320,8 @@ conditions! {
     /// False if something in the agent's environment has expired, or a provider could not be called again.
     /// Present only if something in the environment expires.
     EnvironmentCurrent,
+    /// True if the launch left out parts that could not be provided. Present only for a degraded launch.
+    Degraded,
     /// False while the session's keeper does not respond, absent otherwise. Only the running daemon knows this;
     /// it is in no journal.
     KeeperAnswers,
@@ -402,6 +423,9 @@ pub struct SessionStatus {
     /// The last reported progress.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// The script that was proposed last for the session's next launches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub script_proposal: Option<ProposedScript>,
     /// Time at which a person last looked at the session, prompted it or answered a request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_observed_at: Option<Timestamp>,
@@ -410,6 +434,9 @@ pub struct SessionStatus {
     pub idle_since: Option<Timestamp>,
     /// Number of launches of the session.
     pub launches: u64,
+    /// Everything that the last launch left out, because a caller allowed that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub degraded: Vec<MissingPart>,
     /// The running turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turn: Option<TurnView>,
@@ -419,6 +446,12 @@ pub struct SessionStatus {
     /// Permission requests that wait for an answer.
     #[serde(default)]
     pub permissions: Vec<PermissionRequest>,
+    /// Last observed facts about the directory and its repository.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<Arc<SessionFacts>>,
+    /// Differences that the last launch found since the agent last worked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub staleness: Vec<StaleFinding>,
     /// Sequence number of the last event. `0` if there are no events.
     pub last_seq: u64,
     /// Time at which the last event was written.
@@ -450,12 +483,15 @@ pub struct AgentInfo {
     pub version: Option<String>,
 }
 
-/// A permission request that waits for an answer (ACP `session/request_permission`).
+/// A permission request that waits for an answer: the agent's (ACP `session/request_permission`), or agentd's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermissionRequest {
     /// Id of the permission request, unique in its session.
     pub id: PermissionId,
-    /// Description of the intended action, in the agent's words.
+    /// The asker.
+    #[serde(default, skip_serializing_if = "PermissionOrigin::is_agent")]
+    pub origin: PermissionOrigin,
+    /// Description of the intended action, in the words of the asker.
     pub title: String,
     /// Kind of the tool, for example `execute` or `edit` (ACP `ToolKind`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -463,14 +499,35 @@ pub struct PermissionRequest {
     /// The command, paths and changes of the tool call. Absent in journals of older releases.
     #[serde(default, skip_serializing_if = "ToolDetails::is_empty")]
     pub details: ToolDetails,
-    /// The answers that the agent offers.
+    /// The answers that the asker offers.
     pub options: Vec<PermissionOption>,
 }
 
-/// An answer that the agent offers to a permission request.
+/// The asker of a permission request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PermissionOrigin {
+    /// The session's agent.
+    #[default]
+    Agent,
+    /// agentd itself. Only a client answers; no rule and no policy does.
+    Agentd,
+    /// An asker newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+impl PermissionOrigin {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+    fn is_agent(&self) -> bool {
+        *self == Self::Agent
+    }
+}
+
+/// An answer that a permission request offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermissionOption {
-    /// The agent's id for the option.
+    /// The asker's id for the option.
     pub id: String,
     /// Label for people.
     pub name: String,
@@ -516,6 +573,9 @@ pub struct SessionList {
     /// Sessions that were skipped because their files could not be read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unreadable: Vec<UnreadableSession>,
+    /// Sessions whose staleness could not be checked in time. Only with `stale=true`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unchecked: Vec<UncheckedSession>,
 }
 
 /// A session that was skipped because its files could not be read.

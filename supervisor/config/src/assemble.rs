@@ -17,6 +17,7 @@ use agentd_api::configuration::{Consequence, Mistake};
 
 use super::files::{Sources, Text, read_as_administrators, read_system, read_user};
 use super::parsed::{Flaw, Key, ParsedFile, dotted, removable};
+use super::template::{self, NoteTemplate, TemplateFile};
 use super::{Config, Origin, Plugin, Policy, check};
 
 /// A configuration and its origin.
@@ -133,6 +134,7 @@ pub(super) fn assemble(system: Vec<Text>, user: Option<Text>, sources: &Sources)
             }
         };
         record_origins(&mut config, &written, &left_out);
+        config.resume.note_template = template_in_force(&written).map(NoteTemplate::from);
         // One mistake at a time: without the first key, the others may be no mistakes, or mistakes of another file.
         let Some((key, message)) = check(&config).into_iter().next() else { break };
         mistakes.push(remove_invalid_key(&mut written, &key, message, &mut left_out));
@@ -207,6 +209,12 @@ fn check_files(
         left_out.retain(|name, _| !of_system.contains_key(&vec![PLUGINS.to_owned(), name.clone()]));
     }
     mistakes
+}
+
+/// Returns the template of the last file that names one.
+fn template_in_force(written: &[ParsedFile]) -> Option<&TemplateFile> {
+    let key = template::KEY.map(str::to_owned);
+    written.iter().rev().find(|file| holds(&file.table, &key))?.template.as_ref()
 }
 
 /// Records the declaring file of each plugin, and adds the invalid plugins together with their mistakes.
@@ -319,10 +327,14 @@ impl Origins {
         self.declared_by_administrator(&["plugin_policy".to_owned(), "user_plugins".to_owned()])
     }
 
-    /// Returns the dotted keys whose values differ from `before`, or that only one of the configurations has.
+    /// Returns the dotted keys whose values differ from `before`, or that only one of the configurations has. A
+    /// template with another content differs.
     pub fn changed_since(&self, before: &Self) -> Vec<String> {
         let mut changed = BTreeSet::new();
         collect_changes("", &before.merged, &self.merged, &mut changed);
+        if template_in_force(&self.places) != template_in_force(&before.places) {
+            changed.insert(template::KEY.join("."));
+        }
         changed.into_iter().collect()
     }
 }
@@ -382,6 +394,7 @@ pub(super) fn of_texts(system: &[&str], user: &[&str]) -> Result<Loaded, String>
         path: Path::new(directory).join(format!("{n}.toml")),
         content: (*text).to_owned(),
         of_user,
+        template: None,
     };
     let system = system.iter().enumerate().map(|(n, toml)| text("/etc/agentd", false, n, toml)).collect();
     let user = user.first().map(|toml| text("/home/kim", true, 0, toml));

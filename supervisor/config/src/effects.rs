@@ -75,6 +75,19 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("launch.isolation_missing", NextLaunch),
     ("launch.isolation_bus", NextLaunch),
     ("resume.note", NextLaunch),
+    ("mcp.enabled", NextLaunch),
+    // The template is rendered when a prompt is sent.
+    ("resume.template", Now),
+    // A question that is open stays open.
+    ("staleness.directory", Now),
+    ("staleness.repository", Now),
+    ("staleness.branch", Now),
+    ("staleness.head", Now),
+    ("staleness.scripts", Now),
+    ("staleness.environment", Now),
+    ("staleness.unused", Now),
+    ("staleness.unused_after", Now),
+    ("staleness.agent_version", Now),
     // The keeper receives these values when it starts the agent.
     ("journal.rotate", NextLaunch),
     ("journal.durability", NextLaunch),
@@ -135,7 +148,9 @@ mod tests {
     use serde::de::{Deserialize, Error as _};
     use serde::{Deserializer, forward_to_deserialize_any};
 
-    use super::super::{Config, Control, Encryption, Environment, Journal, Launch, Limits, Policy, Resume};
+    use super::super::{
+        Config, Control, Encryption, Environment, Journal, Launch, Limits, Mcp, Policy, Resume, Staleness,
+    };
     use super::*;
 
     /// A deserializer that collects the field names that a struct's `Deserialize` requests.
@@ -181,6 +196,8 @@ mod tests {
                 "control" => fields::<Control>(),
                 "launch" => fields::<Launch>(),
                 "resume" => fields::<Resume>(),
+                "mcp" => fields::<Mcp>(),
+                "staleness" => fields::<Staleness>(),
                 "journal" => fields::<Journal>(),
                 "plugin_policy" => fields::<Policy>(),
                 "agents" | "directories" | "plugins" | "prerequisites" | "secrets" => vec!["*"],

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use agentd_api::configuration::Mistake;
 
+use super::template::TemplateFile;
 use agentd_api::chain;
 
 /// Locations of the configuration's files.
@@ -43,19 +44,26 @@ impl Unreadable {
     }
 }
 
+/// Maximum length in bytes to which a file that a configuration file names is read.
+const MAX_NAMED: u64 = 1 << 20;
+
 /// Content of one file.
 #[derive(Debug, Clone)]
 pub(super) struct Text {
     pub(super) path: PathBuf,
     pub(super) content: String,
     pub(super) of_user: bool,
+    /// The template that the file names. It is read together with the file, so that both belong together while a
+    /// former configuration stays in force.
+    pub(super) template: Option<TemplateFile>,
 }
 
 /// Appends the administrator's files to `texts`. If a file cannot be read, `texts` contains the files before it.
 pub(super) fn read_system(system: &Path, texts: &mut Vec<Text>) -> Result<(), Mistake> {
     for path in system_files(system).map_err(|error| error.mistake())? {
         let content = read_of_root(&path).map_err(|error| error.mistake())?;
-        texts.push(Text { path, content, of_user: false });
+        let template = TemplateFile::of(&path, &content, read_of_root);
+        texts.push(Text { path, content, of_user: false, template });
     }
     Ok(())
 }
@@ -64,7 +72,10 @@ pub(super) fn read_system(system: &Path, texts: &mut Vec<Text>) -> Result<(), Mi
 pub(super) fn read_as_administrators(file: &Path) -> Result<Text, Mistake> {
     let path = file.to_owned();
     match std::fs::read_to_string(file) {
-        Ok(content) => Ok(Text { path, content, of_user: false }),
+        Ok(content) => {
+            let template = TemplateFile::of(&path, &content, read_of_user);
+            Ok(Text { path, content, of_user: false, template })
+        }
         Err(source) => Err(Unreadable::Read { path, source }.mistake()),
     }
 }
@@ -85,7 +96,10 @@ fn is_toml(path: &Path) -> bool {
 pub(super) fn read_user(sources: &Sources) -> Result<Option<Text>, Mistake> {
     let path = sources.user.clone();
     match std::fs::read_to_string(&path) {
-        Ok(content) => Ok(Some(Text { path, content, of_user: true })),
+        Ok(content) => {
+            let template = TemplateFile::of(&path, &content, read_of_user);
+            Ok(Some(Text { path, content, of_user: true, template }))
+        }
         Err(error) if error.kind() == io::ErrorKind::NotFound && !sources.named => Ok(None),
         Err(source) => Err(Unreadable::Read { path, source }.mistake()),
     }
@@ -117,6 +131,17 @@ fn system_files(system: &Path) -> Result<Vec<PathBuf>, Unreadable> {
         }
     }
     Ok(files)
+}
+
+/// Reads a file that a user's file names. Devices and pipes could block.
+fn read_of_user(path: &Path) -> Result<String, Unreadable> {
+    let failed = |source| Unreadable::Read { path: path.to_owned(), source };
+    if !std::fs::metadata(path).map_err(failed)?.is_file() {
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no file")));
+    }
+    let mut text = String::new();
+    File::open(path).and_then(|file| file.take(MAX_NAMED).read_to_string(&mut text)).map_err(failed)?;
+    Ok(text)
 }
 
 /// Reads a file of the administrator and follows links. The file and the directory that contains it must belong to

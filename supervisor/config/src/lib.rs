@@ -14,6 +14,7 @@ mod files;
 mod hidden;
 mod keep;
 mod limits;
+mod mcp;
 mod parsed;
 mod plugins;
 mod prerequisites;
@@ -22,7 +23,9 @@ mod reload;
 mod schema;
 mod scope;
 pub mod secret;
+mod staleness;
 mod start;
+mod template;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -46,15 +49,18 @@ pub use environment::{Children, Encryption, Environment, Functions, KeySource, L
 pub use files::{Sources, drop_ins};
 pub use keep::{KeepError, PlannedEdit as KeepPlan, plan as plan_to_keep};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
+pub use mcp::Mcp;
 #[cfg(test)]
 use plugins::Sha256Pin;
-pub use plugins::{Origin, Plugin, PluginLimits, Policy};
+pub use plugins::{Origin, Plugin, PluginLimits, Policy, SNAPSHOT, WHITELIST};
 pub use prerequisites::Prerequisite;
 pub use reload::reload;
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use scope::{Directory, missing_directories};
+pub use staleness::Staleness;
 pub use start::StartSettings;
+pub use template::NoteTemplate;
 pub use variables::{ALLOW, DROP, Scope, ScopeError, is_step as is_scope_step};
 
 use agentd_permission::Rule;
@@ -95,6 +101,10 @@ pub struct Config {
     pub launch: Launch,
     /// Continuation of a conversation after a resume.
     pub resume: Resume,
+    /// Reaction of a launch to changes since the agent last worked.
+    pub staleness: Staleness,
+    /// agentd's own MCP server, by which an agent reports to its session.
+    pub mcp: Mcp,
     /// Size and durability of the sessions' journals.
     pub journal: Journal,
     /// Rules that answer permission requests of agents: `[[permissions]]`. The first rule that fits decides. Default:
@@ -120,6 +130,9 @@ pub struct Agent {
     /// stricter level.
     #[serde(default)]
     pub isolation: Isolation,
+    /// Whether the agent's sessions get agentd's own MCP server. Default: the value of `mcp.enabled`.
+    #[serde(default)]
+    pub mcp: Option<bool>,
     /// Names and patterns of variables that pass the whitelist in addition to its own list. Default: none.
     #[serde(default)]
     pub allow: Vec<String>,
@@ -176,6 +189,8 @@ impl Default for Config {
             control: Control::default(),
             launch: Launch::default(),
             resume: Resume::default(),
+            staleness: Staleness::default(),
+            mcp: Mcp::default(),
             journal: Journal::default(),
             permissions: Vec::new(),
         }
@@ -218,6 +233,7 @@ fn check(config: &Config) -> Flaws {
     flaws.extend(plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers));
     flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
     flaws.extend(control::check(&config.control));
+    flaws.extend(template::check(config.resume.note_template.as_ref()));
     let is_agent = |agent: &&AgentName| agent.as_str() == DEMO || config.agents.contains_key(*agent);
     if let Some(agent) = config.control.guest_agents.iter().find(|agent| !is_agent(agent)) {
         let message = format!("control.guest_agents has \"{agent}\", but there is no [agents.{agent}]");
@@ -251,6 +267,10 @@ fn check(config: &Config) -> Flaws {
             let message = format!("limits.{name} is 0; set a value above 0");
             flaws.push(flaw(&["limits", name], message));
         }
+    }
+    if config.staleness.unused_after.0.is_zero() {
+        let message = "staleness.unused_after is 0; set a value above 0, or unused = \"ignore\"";
+        flaws.push(flaw(&["staleness", "unused_after"], message));
     }
     flaws
 }

@@ -1,6 +1,7 @@
 //! `[limits]`, `[launch]`, `[resume]` and `[journal]`: limits of sessions and requests, start and end of agents, and
 //! size of journals.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::isolation::IsolationMissing;
@@ -10,6 +11,7 @@ use agentd_keeper::protocol::{JournalSizeLimit, StopTimes};
 use serde::Deserialize;
 
 use super::seconds;
+use super::template::NoteTemplate;
 
 /// Limits of the daemon and of each session. Each of them prevents a failure that was observed without it.
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -147,13 +149,19 @@ impl Launch {
 }
 
 /// The note that an agent receives after a resume.
-#[derive(Debug, Clone, Copy, Default, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default, deny_unknown_fields)]
 pub struct Resume {
     /// Extent of the note before the first prompt after a resume or a restart: `off`, `brief` or `full`. Default:
     /// `brief`. A session can have its own value.
     pub note: ResumeNote,
+    /// File with the template of the note. A relative path starts at the directory of the file that contains the key.
+    /// agentd reads the template together with the configuration. Default: the built-in template.
+    pub template: Option<PathBuf>,
+    /// The template from the file. It is not a key of the configuration.
+    #[serde(skip)]
+    pub note_template: Option<NoteTemplate>,
 }
 
 /// Size and durability of journals.

@@ -15,6 +15,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use super::Config;
 use super::files::Text;
 use super::hidden::{self, Secret};
+use super::template::TemplateFile;
 
 /// Path of a key, from the outermost table inwards. An element of an array is `[N]`.
 pub(super) type Key = Vec<String>;
@@ -27,6 +28,8 @@ pub(super) struct ParsedFile {
     /// The file's content without the keys that have mistakes.
     pub(super) table: toml::Table,
     pub(super) mistakes: Vec<Flaw>,
+    /// The template that the file names.
+    pub(super) template: Option<TemplateFile>,
     places: Positions,
 }
 
@@ -57,11 +60,11 @@ const MAX_MISTAKES: usize = 100;
 
 impl ParsedFile {
     pub(super) fn read(text: Text) -> Self {
-        let Text { path, content, of_user } = text;
+        let Text { path, content, of_user, template } = text;
         let (mut document, errors) = DeTable::parse_recoverable(&content);
         let mut places = Positions { content: content.clone(), ..Positions::default() };
         places.collect(&mut Vec::new(), document.get_ref());
-        let mut written = Self { path, of_user, table: toml::Table::new(), mistakes: Vec::new(), places };
+        let mut written = Self { path, of_user, table: toml::Table::new(), mistakes: Vec::new(), template, places };
         for error in &errors {
             written.note(Vec::new(), error);
         }
@@ -242,7 +245,7 @@ mod tests {
     use super::*;
 
     fn read(content: &str) -> ParsedFile {
-        ParsedFile::read(Text { path: "/a.toml".into(), content: content.to_owned(), of_user: true })
+        ParsedFile::read(Text { path: "/a.toml".into(), content: content.to_owned(), of_user: true, template: None })
     }
 
     fn mistakes(content: &str) -> Vec<(Option<u32>, Option<u32>, String)> {

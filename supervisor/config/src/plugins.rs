@@ -121,7 +121,9 @@ impl TryFrom<String> for Sha256Pin {
 }
 
 /// Name of the built-in provider that drops variables which agents must not receive.
-pub(super) const WHITELIST: &str = "whitelist";
+pub const WHITELIST: &str = "whitelist";
+/// Name of the built-in provider that gives the environment of the login shell or of a terminal.
+pub const SNAPSHOT: &str = "snapshot";
 
 /// Returns the names of the built-in plugins of a world.
 pub(super) fn of_world<'a>(world: World) -> impl Iterator<Item = &'a str> {

@@ -115,6 +115,8 @@ fn what_cannot_be_meant_is_refused() {
         ("[control]\ntcp = \"[::1]:7345\"\ntoken = { file = \"t\" }", "not absolute"),
         ("[control]\ntcp = \"127.0.0.1:7345\"\ntoken = { credential = \"../t\" }", "not a valid credential name"),
         ("[resume]\nnote = \"long\"", "brief"),
+        ("[staleness]\nbranch = \"block\"", "refuse"),
+        ("[staleness]\nunused_after = 0", "staleness.unused_after is 0"),
         ("[agents.a]\ncommand = [\"a\"]\nrefresh = \"often\"", "warn"),
         ("[secrets.A]\nrequired = false", "secrets.A must have exactly one of file, credential"),
     ] {
@@ -250,9 +252,10 @@ fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
         "launch.replay_quiet",
         "launch.restart_first",
         "launch.restart_longest",
+        "staleness.unused_after",
         "plugins.snapshot.limits.time",
     ] {
-        for value in ["\"10m\"", "\"250ms\"", "\"1h30m\"", "90", "0.5"] {
+        for value in ["\"10m\"", "\"250ms\"", "\"1h30m\"", "\"14d\"", "90", "0.5"] {
             load(key, value).unwrap_or_else(|error| panic!("{error}"));
         }
         for value in ["\"soon\"", "\"-1s\"", "-1", "true"] {
@@ -285,7 +288,12 @@ fn in_force(system: &str, user: &str) -> (Sources, Origins) {
 }
 
 fn again(before: &(Sources, Origins), system: &str, user: Result<&str, Mistake>) -> Result<Loaded, Vec<Mistake>> {
-    let text = |path: PathBuf, content: &str, of_user| files::Text { path, content: content.to_owned(), of_user };
+    let text = |path: PathBuf, content: &str, of_user| files::Text {
+        path,
+        content: content.to_owned(),
+        of_user,
+        template: None,
+    };
     let (sources, read) = before;
     let user = user.map(|content| Some(text(sources.user.clone(), content, true)));
     reload::combine(&[text("/etc/agentd/0.toml".into(), system, false)], user, sources, read)

@@ -90,10 +90,10 @@ pub(super) fn owner_only(context: &Context, what: &str) -> Result<(), Problem> {
 fn in_session(guest: &SessionId, guests: Guests) -> Problem {
     let may = match guests {
         Guests::None => "control.guests allows it no call",
-        Guests::Own => "it may read its own session, and change its context, hint, title and progress",
+        Guests::Own => "it may read its own session, change what that remembers, and propose a script for it",
         Guests::Children => {
-            "it may read its own session, change its context, hint, title and progress, and control the sessions that \
-             it created"
+            "it may read its own session, change what that remembers, propose a script for it, and control the \
+             sessions that it created"
         }
     };
     Problem::new(Code::InSession, format!("the call comes from inside the session {guest}: {may}"))

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 
 use super::handlers::Answer;
 use super::named::Named;
+use super::prune::RemovedSessions;
 use super::router::Context;
 use super::{Body, json, routes};
 use crate::audit_log::is_since;
@@ -68,16 +69,33 @@ pub(super) struct Audited<'a> {
 }
 
 impl Audited<'_> {
-    /// Records the call with its result.
+    /// Records the call with its result. A call that removed several sessions has a record for each.
     pub(super) fn record(self, context: &Context, request: &str, response: &Response<Body>, code: Option<Code>) {
+        if let Some(RemovedSessions(removed)) = response.extensions().get::<RemovedSessions>() {
+            for session in removed {
+                self.record_one(context, request, response, code, Some(session.clone()));
+            }
+        }
         let created = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let created = created.and_then(session_in).map(str::to_owned);
+        let session = self.named.map(|named| named.id(&context.sessions)).or(created);
+        self.record_one(context, request, response, code, session);
+    }
+
+    fn record_one(
+        &self,
+        context: &Context,
+        request: &str,
+        response: &Response<Body>,
+        code: Option<Code>,
+        session: Option<String>,
+    ) {
         context.audit.record(AuditRecord {
             time: Timestamp::now(),
             request: request.to_owned(),
             method: self.method.to_string(),
             path: self.path.to_owned(),
-            session: self.named.map(|named| named.id(&context.sessions)).or(created),
+            session,
             requester: context.requester(),
             status: response.status().as_u16(),
             code,

@@ -53,11 +53,22 @@ pub(super) fn agents(context: &Context) -> Answer {
     json(&AgentList { agents })
 }
 
-pub(super) async fn list(context: &Context) -> Answer {
-    let mut list = SessionList { sessions: context.sessions.list().await, unreadable: context.sessions.unreadable() };
+pub(super) async fn list(context: &Context, stale: bool) -> Answer {
+    let mut list = SessionList {
+        sessions: context.sessions.list().await,
+        unreadable: context.sessions.unreadable(),
+        unchecked: Vec::new(),
+    };
     if context.caller.who != CallerClass::Owner {
         list.sessions.retain(|view| access::sees(&context.caller, view));
         list.unreadable.clear();
+    }
+    if stale {
+        if matches!(context.caller.who, CallerClass::Stranger(_)) {
+            // agentd waits for these callers, so they must not wait for git.
+            access::owner_only(context, "only the owner and guests look for stale sessions")?;
+        }
+        (list.sessions, list.unchecked) = context.sessions.stale(list.sessions).await;
     }
     json(&list)
 }
@@ -73,8 +84,8 @@ pub(super) async fn create(
     request: Request<Incoming>,
 ) -> Answer {
     let key = idempotency_key(&request)?;
-    if terms.forced_by.is_some() {
-        access::owner_only(context, "a launch is forced by the owner alone")?;
+    if terms.is_forced() {
+        access::owner_only(context, "only the owner forces or degrades a launch")?;
     }
     let (spec, parent) = children::confined(context, read(context, request).await?).await?;
     let sessions = Arc::clone(&context.sessions);
@@ -140,7 +151,7 @@ pub(super) async fn remove(context: &Context, id: String, session: Result<Sessio
             let _ = session.ask(Command::Stop { reason: "the session is being removed".to_owned(), cause }).await;
             ended(&closing, &session, LONGEST_END).await;
         }
-        sessions.remove(&session).await
+        sessions.remove(&session, None).await
     })
     .await?;
     Ok(Response::new(full("")))
@@ -266,16 +277,19 @@ fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Proble
     }
 }
 
-/// Returns how a launch treats missing prerequisites.
+/// Returns how a launch treats missing prerequisites and parts that cannot be provided. A degraded launch may wait, and
+/// `force` adds nothing to `degraded`.
 pub(super) fn terms(
     context: &Context,
     wait: Option<PrerequisiteWait>,
     force: Option<bool>,
+    degraded: Option<bool>,
 ) -> Result<LaunchTerms, Problem> {
     let (force, requester) = (force.unwrap_or(false), context.requester());
+    let degraded_by = degraded.unwrap_or(false).then(|| requester.clone());
     let Some(Within(wait)) = wait else {
         let forced_by = force.then(|| requester.clone());
-        return Ok(LaunchTerms { wait_until: None, forced_by, requester: Some(requester) });
+        return Ok(LaunchTerms { wait_until: None, forced_by, degraded_by, requester: Some(requester) });
     };
     if force {
         return Err(Problem::new(
@@ -285,7 +299,7 @@ pub(super) fn terms(
         .hint("use only one of the two parameters"));
     }
     let until = Timestamp::now().checked_add(wait).map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
-    Ok(LaunchTerms { wait_until: Some(until), forced_by: None, requester: Some(requester) })
+    Ok(LaunchTerms { wait_until: Some(until), forced_by: None, degraded_by, requester: Some(requester) })
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ use hyper::body::Incoming;
 use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
+use agentd_keeper::caller::CallerClass;
+use agentd_session::Session;
 
 /// Lists all prerequisites, or those of one session.
 pub(super) async fn list(context: &Context, session: Option<String>) -> Answer {
@@ -17,6 +19,20 @@ pub(super) async fn list(context: &Context, session: Option<String>) -> Answer {
         None => None,
     };
     let prerequisites = context.sessions.prerequisites(session.as_ref()).await?;
+    json(&PrerequisiteList { prerequisites })
+}
+
+/// Checks all prerequisites of a session. A process inside the session learns the results, but neither the settings of
+/// the checks nor other sessions.
+pub(super) async fn check_all(context: &Context, session: &Session) -> Answer {
+    let (sessions, of) = (Arc::clone(&context.sessions), session.clone());
+    let mut prerequisites = to_the_end(async move { sessions.check_all(&of).await }).await?;
+    if context.caller.who != CallerClass::Owner {
+        for view in &mut prerequisites {
+            view.settings.clear();
+            view.used_by.retain(|id| id == session.id());
+        }
+    }
     json(&PrerequisiteList { prerequisites })
 }
 

@@ -22,8 +22,8 @@ use super::operations::Operations;
 use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
-    Body, access, audit, doctor, drain, environment, handlers, plugins, prerequisites, problem, readiness, scripts,
-    secrets, session_context, snapshots, stream, validation,
+    Body, access, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune, readiness,
+    scripts, secrets, session_context, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -215,11 +215,12 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::AddSnapshot {} => snapshots::add(context, request).await,
         Call::RefreshSnapshots {} => snapshots::refresh(context).await,
         Call::InvalidateSnapshots {} => snapshots::invalidate(context).await,
+        Call::Prune {} => prune::prune(context, request).await,
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
-        Call::Sessions {} => handlers::list(context).await,
-        Call::CreateSession { wait, wait_for_prerequisites, force } => {
-            let terms = handlers::terms(context, wait_for_prerequisites, force)?;
+        Call::Sessions { stale } => handlers::list(context, stale.unwrap_or(false)).await,
+        Call::CreateSession { wait, wait_for_prerequisites, force, degraded } => {
+            let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::create(context, wait, terms, request).await
         }
         Call::Session { .. } => handlers::show(&session().await?),
@@ -236,18 +237,22 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             environment::difference(context, &session().await?, (from, to), values.unwrap_or(false)).await
         }
         Call::Validation { .. } => validation::validation(context, &session().await?).await,
+        Call::Note { .. } => note::preview(context, &session().await?).await,
         Call::Context { .. } => session_context::show(context, &session().await?).await,
         Call::ChangeContext { .. } => session_context::change(context, &session().await?, request).await,
         Call::SetHint { .. } => session_context::set_hint(context, &session().await?, request).await,
         Call::SetTitle { .. } => session_context::set_title(context, &session().await?, request).await,
         Call::ReportProgress { .. } => session_context::report_progress(context, &session().await?, request).await,
+        Call::CheckSessionPrerequisites { .. } => prerequisites::check_all(context, &session().await?).await,
+        Call::ScriptProposal { diff, .. } => scripts::proposal(context, &session().await?, diff.unwrap_or(false)).await,
+        Call::ProposeScript { .. } => scripts::propose(context, &session().await?, request).await,
         Call::Observe { .. } => session_context::observe(context, &session().await?).await,
         Call::Prompt { .. } => handlers::prompt(context, &session().await?, request).await,
         Call::Cancel { .. } => handlers::cancel(context, &session().await?, None).await,
         Call::CancelTurn { turn, .. } => handlers::cancel(context, &session().await?, Some(&turn)).await,
         Call::Stop { session: id, wait } => handlers::stop(context, id, session().await, wait).await,
-        Call::Resume { wait, new_conversation, wait_for_prerequisites, force, .. } => {
-            let terms = handlers::terms(context, wait_for_prerequisites, force)?;
+        Call::Resume { wait, new_conversation, wait_for_prerequisites, force, degraded, .. } => {
+            let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::resume(context, &session().await?, wait, new_conversation.unwrap_or(false), terms).await
         }
         Call::Permit { permission, .. } => handlers::permit(context, &session().await?, &permission, request).await,

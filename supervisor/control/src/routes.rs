@@ -64,8 +64,15 @@ pub fn access(route: Route) -> Access {
         | Route::Environment
         | Route::EnvironmentDifference
         | Route::Validation
-        | Route::Context => Access::Inside,
-        Route::ChangeContext | Route::SetHint | Route::SetTitle | Route::ReportProgress => Access::Own,
+        | Route::Context
+        | Route::Note
+        | Route::ScriptProposal => Access::Inside,
+        Route::ChangeContext
+        | Route::SetHint
+        | Route::SetTitle
+        | Route::ReportProgress
+        | Route::ProposeScript
+        | Route::CheckSessionPrerequisites => Access::Own,
         Route::Prompt | Route::Cancel | Route::CancelTurn | Route::Stop => Access::Parent,
         Route::CreateSession => Access::Creator,
         Route::Version
@@ -92,6 +99,7 @@ pub fn access(route: Route) -> Access {
         | Route::InvalidateSnapshots
         | Route::RotateKey
         | Route::Keep
+        | Route::Prune
         | Route::RemoveSession
         | Route::Observe
         | Route::Resume
@@ -108,6 +116,8 @@ pub(super) fn reveals(route: Route) -> bool {
             | Route::Environment
             | Route::EnvironmentDifference
             | Route::Events
+            | Route::ScriptProposal
+            | Route::Note
             | Route::Scripts
             | Route::Secrets
             | Route::Snapshots
@@ -122,8 +132,16 @@ mod tests {
 
     #[test]
     fn calls_that_change_something_need_the_owner_or_concern_a_child_or_the_callers_own_memory() {
-        // A session may change what it remembers about itself. None of this decides what the session may do.
-        let remembered = [Route::ChangeContext, Route::SetHint, Route::SetTitle, Route::ReportProgress];
+        // A session may change what it remembers about itself. None of this decides what the session may do: a proposed
+        // script runs only after the owner's approval.
+        let remembered = [
+            Route::ChangeContext,
+            Route::SetHint,
+            Route::SetTitle,
+            Route::ReportProgress,
+            Route::ProposeScript,
+            Route::CheckSessionPrerequisites,
+        ];
         for route in Route::ALL {
             let level = access(*route);
             let allowed = if route.method() == Method::Get {

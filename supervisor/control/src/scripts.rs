@@ -1,23 +1,24 @@
 //! Implements the calls under `/v1/scripts`: the scripts that a session in a directory would run, and their
-//! approval.
+//! approval. Also implements the calls on the script that is proposed for a session.
 //!
 //! An approval can include the digests that the user was shown. A script that changed in between is not approved.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView, SourcedView};
+use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptProposal, ScriptState, ScriptView, SourcedView};
 use agentd_api::{Code, Problem};
 use hyper::Request;
 use hyper::body::Incoming;
 use jiff::Timestamp;
 
-use super::handlers::{Answer, read};
+use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
 use agentd_api::chain;
 use agentd_environment::{Script, ScriptPlace, Trust, TrustError, redacted_script, sourced};
 use agentd_host::workspace::{self, WorkspaceError};
+use agentd_session::Session;
 
 pub(super) async fn scripts(context: &Context, directory: Option<String>, diff: bool) -> Answer {
     let directory = directory
@@ -36,6 +37,28 @@ pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Requ
         .await?
         .map_err(|error| refusal(&error))?;
     document(context, looked_for, false).await
+}
+
+/// Shows the script that is proposed for a session.
+pub(super) async fn proposal(context: &Context, session: &Session, diff: bool) -> Answer {
+    let (view, generation) = (session.view(), &context.generation);
+    let script = agentd_session::proposal_path(generation, session.id());
+    let mut list = listed(context, vec![ScriptPlace::beside(script, &view.spec.directory)], diff).await?;
+    let explained = view.status.script_proposal.as_ref();
+    for script in &mut list.scripts {
+        // A process of the session could have replaced the file. Then the explanation is of another script.
+        let is_of_it = explained.filter(|proposed| script.digest.as_ref() == Some(&proposed.digest));
+        script.explanation = is_of_it.and_then(|proposed| proposed.explanation.clone());
+    }
+    json(&list)
+}
+
+/// Stores a script that is proposed for a session. The owner approves it as a script of a directory.
+pub(super) async fn propose(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+    let proposed: ScriptProposal = read(context, request).await?;
+    let (generation, of, requester) = (Arc::clone(&context.generation), session.clone(), context.requester());
+    to_the_end(async move { agentd_session::propose(&generation, &of, proposed, requester).await }).await?;
+    proposal(context, session, false).await
 }
 
 fn refusal(error: &TrustError) -> Problem {
@@ -61,7 +84,7 @@ async fn candidates(context: &Context, directory: &Path) -> Result<Vec<ScriptPla
         Ok(()) => {}
         Err(WorkspaceError::NotADirectory { path }) => {
             let directory = path.parent().unwrap_or(directory).to_owned();
-            return Ok(vec![ScriptPlace { script: path, directory, is_above: false }]);
+            return Ok(vec![ScriptPlace::beside(path, &directory)]);
         }
         Err(error) => return Err(error.problem()),
     }
@@ -70,12 +93,16 @@ async fn candidates(context: &Context, directory: &Path) -> Result<Vec<ScriptPla
 }
 
 async fn document(context: &Context, looked_for: Vec<ScriptPlace>, diff: bool) -> Answer {
+    json(&listed(context, looked_for, diff).await?)
+}
+
+async fn listed(context: &Context, looked_for: Vec<ScriptPlace>, diff: bool) -> Result<ScriptList, Problem> {
     let trust = Arc::clone(&context.generation.daemon.trust);
     let list = aside(move || {
         let scripts = looked_for.iter().filter_map(|place| view(&trust, place, diff)).collect();
         ScriptList { scripts, looked_for: looked_for.into_iter().map(|place| place.script).collect() }
     });
-    json(&list.await?)
+    list.await
 }
 
 /// Runs `work` on a blocking thread, since the disk may be slow.
@@ -96,6 +123,7 @@ fn view(trust: &Trust, place: &ScriptPlace, diff: bool) -> Option<ScriptView> {
                 digest: None,
                 decided: None,
                 reason: Some(chain(&error)),
+                explanation: None,
                 sources: Vec::new(),
                 diff: None,
                 content: None,
@@ -114,5 +142,16 @@ fn view(trust: &Trust, place: &ScriptPlace, diff: bool) -> Option<ScriptView> {
         (asked && diff.is_none()).then(|| String::from_utf8_lossy(&redacted_script(&script.content)).into_owned());
     let Script { named, path, digest, state, decided, .. } = script;
     let target = (path != named).then_some(path);
-    Some(ScriptView { path: named, target, state, digest: Some(digest), decided, reason: None, sources, diff, content })
+    Some(ScriptView {
+        path: named,
+        target,
+        state,
+        digest: Some(digest),
+        decided,
+        reason: None,
+        explanation: None,
+        sources,
+        diff,
+        content,
+    })
 }

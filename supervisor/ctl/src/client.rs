@@ -13,8 +13,10 @@ use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::keep::{KeepRequest, KeepView};
+use agentd_api::note::NoteView;
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
+use agentd_api::prune::{PruneRequest, PruneView};
 use agentd_api::route::{PrerequisiteWait, Wait, Within};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
@@ -58,12 +60,14 @@ pub(crate) struct Document<T> {
     pub(crate) raw: Bytes,
 }
 
-/// Behaviour of a launch if a prerequisite of the session is missing.
+/// Behaviour of a launch if a prerequisite is missing or a part of the session cannot be provided.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Terms {
     /// Time limit of the wait for missing prerequisites.
     pub(crate) wait: Option<Duration>,
     pub(crate) force: bool,
+    /// Whether the launch leaves out failed parts.
+    pub(crate) degraded: bool,
 }
 
 /// Start of a stream of events.
@@ -82,6 +86,11 @@ impl Terms {
 
     fn force(self) -> Option<bool> {
         self.force.then_some(true)
+    }
+
+    /// The key is left out otherwise, so that a daemon of an older release takes the call.
+    fn degraded(self) -> Option<bool> {
+        self.degraded.then_some(true)
     }
 }
 
@@ -108,12 +117,18 @@ impl Client {
             wait: waiting(Some(Duration::ZERO)),
             wait_for_prerequisites: terms.wait_for_prerequisites(),
             force: terms.force(),
+            degraded: terms.degraded(),
         };
         self.submit(&call, spec, Duration::ZERO).await
     }
 
     pub(crate) async fn list(&self) -> Result<Document<SessionList>, Error> {
-        self.fetch(&Call::Sessions {}, Duration::ZERO).await
+        self.fetch(&Call::Sessions { stale: None }, Duration::ZERO).await
+    }
+
+    /// Lists the stale sessions. The time limit covers a look at many directories.
+    pub(crate) async fn list_stale(&self) -> Result<Document<SessionList>, Error> {
+        self.fetch(&Call::Sessions { stale: Some(true) }, BUILDING).await
     }
 
     /// Finds a session by its id, its name, or an unambiguous prefix of its id. A complete id or name takes
@@ -225,6 +240,7 @@ impl Client {
             new_conversation: Some(fresh),
             wait_for_prerequisites: terms.wait_for_prerequisites(),
             force: terms.force(),
+            degraded: terms.degraded(),
         };
         self.fetch(&call, wait).await
     }
@@ -258,6 +274,11 @@ impl Client {
         let (from, to, values) = (Some(range.from), Some(range.to), Some(values));
         let call = Call::EnvironmentDifference { session: id.to_owned(), from, to, values };
         self.fetch(&call, BUILDING).await
+    }
+
+    /// Removes sessions, or lists them in a dry run. The time limit covers many large sessions.
+    pub(crate) async fn prune(&self, request: &PruneRequest) -> Result<Document<PruneView>, Error> {
+        self.submit(&Call::Prune {}, request, BUILDING).await
     }
 
     pub(crate) async fn rotate_key(&self) -> Result<Document<RotationView>, Error> {
@@ -379,6 +400,11 @@ impl Client {
         self.fetch(&Call::Validation { session: id.to_owned() }, Duration::ZERO).await
     }
 
+    /// Returns the note of the next prompt. The time limit covers the build of an environment.
+    pub(crate) async fn note(&self, id: &str) -> Result<Document<NoteView>, Error> {
+        self.fetch(&Call::Note { session: id.to_owned() }, BUILDING).await
+    }
+
     /// Returns the daemon's own checks. The time limit covers agents that print their versions slowly.
     pub(crate) async fn doctor(&self) -> Result<DoctorView, Error> {
         Ok(self.fetch(&Call::Doctor {}, BUILDING).await?.value)
@@ -407,13 +433,13 @@ impl Client {
     }
 
     /// Makes a call without a body. `wait` extends the time limit.
-    async fn fetch<T: DeserializeOwned>(&self, call: &Call, wait: Duration) -> Result<Document<T>, Error> {
+    pub(crate) async fn fetch<T: DeserializeOwned>(&self, call: &Call, wait: Duration) -> Result<Document<T>, Error> {
         let (status, raw) = self.call(call, None, wait).await?;
         document(call.to_string(), status, raw)
     }
 
     /// Makes a call with a body. `wait` extends the time limit.
-    async fn submit<B: Serialize, T: DeserializeOwned>(
+    pub(crate) async fn submit<B: Serialize, T: DeserializeOwned>(
         &self,
         call: &Call,
         body: &B,
@@ -522,7 +548,7 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_document_with_what_this_version_does_not_know() {
         let raw = r#"{"status":409,"code":"name-taken","detail":"taken","holder":"k3m"}"#;
-        let error = refusal(Call::Sessions {}.to_string(), 409, Bytes::from(raw));
+        let error = refusal(Call::Sessions { stale: None }.to_string(), 409, Bytes::from(raw));
         let Error::Problem { problem, raw: kept } = &error else { panic!("{error:?}") };
         assert_eq!((problem.code, kept.as_ref()), (Code::NameTaken, raw.as_bytes()));
     }

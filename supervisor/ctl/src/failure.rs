@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 
+use agentd_api::degraded::NOT_LEFT_OUT;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, SessionView};
 
@@ -66,9 +67,23 @@ impl Failure {
         lines
     }
 
+    /// Reports whether a degraded launch may succeed where this launch failed.
+    pub(crate) fn is_degradable(&self) -> bool {
+        reason::is_degradable(&self.reason) && !self.message.contains(NOT_LEFT_OUT)
+    }
+
     /// Returns the remedy with the commands to type. `session` is the user's name for the session; `active`
     /// states whether its agent still runs.
     pub(crate) fn remedy(&self, session: &str, active: bool) -> String {
+        let remedy = self.repair(session, active);
+        if self.is_degradable() {
+            return format!("{remedy}; or start without it: agentctl resume {session} --degraded");
+        }
+        remedy
+    }
+
+    /// Returns the command that removes the cause of the failure.
+    fn repair(&self, session: &str, active: bool) -> String {
         let stop = if active { format!("agentctl stop {session} && ") } else { String::new() };
         let resume = format!("{stop}agentctl resume {session}");
         match self.reason.as_str() {

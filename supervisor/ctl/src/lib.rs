@@ -15,6 +15,7 @@ mod documents;
 mod error;
 mod failure;
 mod input;
+mod mcp;
 mod output;
 mod prerequisite;
 mod reach;

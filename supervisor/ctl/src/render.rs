@@ -4,12 +4,15 @@
 use std::io::{self, Write};
 
 use agentd_api::event::TurnEnded;
-use agentd_api::session::PermissionRequest;
+use agentd_api::session::{PermissionOrigin, PermissionRequest};
 
 use crate::conversation::Item;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::terminal::{Screen, TextStyle};
+
+/// Maximum number of lines of a note to the agent, unless `--verbose` is given.
+const NOTE_LINES: usize = 8;
 
 /// Writer to standard output and standard error.
 pub(crate) struct Renderer<O, E> {
@@ -105,6 +108,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
             Item::TurnEnded(ended, failure) => self.turn_ended(ended, failure.as_ref()),
             Item::Warning(text) => self.warning(text),
             Item::Progress(text) => self.note(text),
+            Item::Note { note, .. } => self.note_to_agent(note),
             Item::Failed { failure, starting } => {
                 let before = if *starting { "the session could not start: " } else { "" };
                 self.failure(before, failure)
@@ -189,7 +193,11 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.paragraph()?;
         let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
         let title = self.err_screen.line(&format!("{}{kind}", request.title));
-        self.err_line(TextStyle::Ask, &format!("? the agent asks to: {title}"))?;
+        let asker = match request.origin {
+            PermissionOrigin::Agentd => "agentd asks whether to",
+            PermissionOrigin::Agent | PermissionOrigin::Unknown => "the agent asks to:",
+        };
+        self.err_line(TextStyle::Ask, &format!("? {asker} {title}"))?;
         for line in crate::details::lines(request, self.err_screen) {
             self.err_line(TextStyle::Bold, &format!("    {line}"))?;
         }
@@ -223,6 +231,20 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.break_line()?;
         let text = self.err_screen.text(text).into_owned();
         self.err_line(TextStyle::Dim, &text)
+    }
+
+    /// Shows the note that precedes a prompt. A long one is cut, unless `--verbose` is given.
+    fn note_to_agent(&mut self, note: &str) -> Result<(), Error> {
+        let lines: Vec<&str> = note.lines().collect();
+        let shown = if self.verbose || lines.len() <= NOTE_LINES { lines.len() } else { NOTE_LINES - 1 };
+        for (number, line) in lines[..shown].iter().enumerate() {
+            let before = if number == 0 { "note to the agent: " } else { "  " };
+            self.note(&format!("{before}{line}"))?;
+        }
+        match lines.len() - shown {
+            0 => Ok(()),
+            more => self.note(&format!("  and {more} more lines, shown with --verbose")),
+        }
     }
 
     pub(crate) fn warning(&mut self, text: &str) -> Result<(), Error> {
@@ -345,6 +367,24 @@ mod tests {
         };
         assert_eq!(shown(FILE), "hello");
         assert_eq!(shown(TERMINAL), "he\nllo");
+    }
+
+    #[test]
+    fn a_note_to_the_agent_is_shown_once_and_a_long_one_is_cut_without_verbose() {
+        let note = |lines: usize| {
+            let lines: Vec<String> = (1..=lines).map(|line| format!("line {line}\x1b[2J")).collect();
+            Item::Note { turn: "t1".parse().unwrap(), note: lines.join("\n") }
+        };
+        let (out, err) = show(&[note(1)], TERMINAL, TERMINAL);
+        assert_eq!(out, "");
+        assert!(err.starts_with("note to the agent: line 1") && !err.contains('\x1b'), "{err:?}");
+        assert_eq!(show(&[note(NOTE_LINES)], FILE, FILE).1.lines().count(), NOTE_LINES);
+        let (_, err) = show(&[note(30)], FILE, FILE);
+        assert_eq!(err.lines().count(), NOTE_LINES);
+        assert!(err.ends_with("  and 23 more lines, shown with --verbose\n"), "{err}");
+        let mut renderer = Renderer::with(Vec::new(), Vec::new(), FILE, FILE, true);
+        renderer.item(&note(30), false).unwrap();
+        assert_eq!(String::from_utf8(renderer.err).unwrap().lines().count(), 30);
     }
 
     #[test]

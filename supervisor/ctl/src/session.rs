@@ -2,8 +2,12 @@
 
 use std::path::Path;
 
+use agentd_api::degraded::MissingKind;
 use agentd_api::reason::is_progress;
-use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
+use agentd_api::session::{
+    Condition, ConditionStatus, ConditionType, PermissionOrigin, PermissionRequest, Phase, SessionView,
+};
+use agentd_api::staleness::StalePolicy;
 
 /// Returns the progress of a launch that waits for something besides prerequisites: plugins ("compiling NAME"),
 /// or a valid configuration.
@@ -28,6 +32,31 @@ pub(crate) fn missing(view: &SessionView) -> Option<String> {
     let mut conditions = view.status.conditions.iter();
     let met = conditions.find(|condition| condition.kind == ConditionType::PrerequisitesMet)?;
     (of_interest && met.status == ConditionStatus::False).then(|| met.message.clone())
+}
+
+/// Returns agentd's own question, for which the launch of a stale session waits.
+pub(crate) fn question(view: &SessionView) -> Option<&PermissionRequest> {
+    view.status.permissions.iter().find(|request| request.origin == PermissionOrigin::Agentd)
+}
+
+/// Returns the kinds of staleness that deserve a warning, or `None`.
+pub(crate) fn stale(view: &SessionView) -> Option<String> {
+    let findings = view.status.staleness.iter().filter(|finding| finding.policy >= StalePolicy::Warn);
+    let kinds: Vec<&str> = findings.map(|finding| finding.kind.as_str()).collect();
+    (!kinds.is_empty()).then(|| kinds.join(", "))
+}
+
+/// Returns the missing requirement of the session and the parts that its degraded launch left out.
+pub(crate) fn lacking(view: &SessionView) -> Option<String> {
+    let is_up = view.status.phase.is_active() || matches!(view.status.phase, Phase::BackingOff);
+    // The condition of the prerequisites says which of them are still missing.
+    let parts = view.status.degraded.iter().filter(|part| is_up && part.kind != MissingKind::Prerequisite);
+    let parts: Vec<String> = parts.map(|part| format!("{} {}", part.kind.as_str(), part.name)).collect();
+    let without = (!parts.is_empty()).then(|| format!("without {}", parts.join(", ")));
+    match (without, missing(view)) {
+        (Some(without), Some(missing)) => Some(format!("{without}; {missing}")),
+        (without, missing) => without.or(missing),
+    }
 }
 
 /// Returns the requested agent: a configured agent, or the user's own program.

@@ -94,7 +94,26 @@ pub(crate) fn shorten(text: &str, width: usize, cut: Cut) -> String {
 
 /// Formats the age of a time in its largest unit, as kubectl does.
 pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
-    let seconds = now.as_second().saturating_sub(since.as_second()).max(0);
+    let seconds = now.as_second().saturating_sub(since.as_second());
+    span(u64::try_from(seconds).unwrap_or(0))
+}
+
+/// Formats a size in bytes as du(1) does, with the largest unit and one decimal.
+pub(crate) fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["K", "M", "G", "T"];
+    if bytes < 1024 {
+        return format!("{bytes}B");
+    }
+    // In tenths of the unit, rounded up, so that no size is understated.
+    let (mut tenths, mut unit) = (bytes.saturating_mul(10).div_ceil(1024), 0);
+    while tenths >= 10_240 && unit + 1 < UNITS.len() {
+        (tenths, unit) = (tenths.div_ceil(1024), unit + 1);
+    }
+    format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
+}
+
+/// Formats a number of seconds in its largest unit.
+pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3_600 => format!("{}m", seconds / 60),
@@ -125,6 +144,22 @@ mod tests {
             ("2026-01-02T00:01:00Z", "0s"),
         ] {
             assert_eq!(age(since.parse().unwrap(), now), told);
+        }
+    }
+
+    #[test]
+    fn a_size_has_its_largest_unit() {
+        for (bytes, told) in [
+            (0, "0B"),
+            (1023, "1023B"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (1_048_576, "1.0M"),
+            (12_582_912, "12.0M"),
+            (1_073_741_824, "1.0G"),
+            (u64::MAX, "1677721.6T"),
+        ] {
+            assert_eq!(size(bytes), told, "{bytes}");
         }
     }
 

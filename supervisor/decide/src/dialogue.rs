@@ -7,6 +7,7 @@ use agentd_api::surrogates::replace_lone_surrogates;
 use serde_json::value::RawValue;
 
 use crate::acp::{self, Call, Message, RpcError, ToolCall};
+use crate::note::ToolCallName;
 use crate::state::{AgentRequest, OpenRefused, Opening, Pending, Run, Running, State, Title};
 use agentd_permission::PermissionDraft;
 
@@ -24,6 +25,11 @@ impl Running {
             self.calls.pop_front();
         }
         self.calls.push_back(call);
+    }
+
+    /// Returns the names of the tool calls with these ids.
+    pub(crate) fn names_of<'a>(&self, ids: impl IntoIterator<Item = &'a String>) -> Vec<ToolCallName> {
+        ToolCallName::of(ids, |id| self.calls.iter().find(|call| call.id == id).map(ToolCallName::from))
     }
 
     /// Builds the content of a permission request, including details that its tool call reported before.

@@ -8,11 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::context::Progress;
 use agentd_api::event::{
-    AgentExited, AgentStarted, ConversationOpened, LaunchReason, LaunchStarted, PermissionRequested, TurnQueued,
-    TurnStarted,
+    AgentExited, AgentStarted, ConversationOpened, EnvironmentBuilt, LaunchReason, LaunchStarted, PermissionRequested,
+    PermissionResolved, TurnEnded, TurnQueued, TurnStarted,
 };
-use agentd_api::session::Condition;
-use agentd_api::{Body, Event, TurnId};
+use agentd_api::scripts::ProposedScript;
+use agentd_api::session::{Condition, PermissionOrigin};
+use agentd_api::{Body, Event};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::exit::describe_exit;
@@ -34,10 +35,17 @@ const LAST_WORDS: usize = 5;
 impl State {
     /// Applies one record.
     pub fn apply(&mut self, event: &Event) {
+        if self.seq > 0 {
+            // States stored by older releases lack this time.
+            self.facts.used_since(self.updated);
+        }
         self.seq = event.seq;
         self.updated = event.time;
         match &event.body {
             Body::LaunchStarted(started) => self.launch_started(started),
+            Body::LaunchDegraded(degraded) if degraded.launch == self.launches => {
+                self.degraded.clone_from(&degraded.missing);
+            }
             Body::LaunchFailed(failed) => self.launch_failed(&failed.message),
             Body::Condition(condition) => self.set_condition(condition),
             Body::KeeperStarted(keeper) => {
@@ -48,11 +56,9 @@ impl State {
                     protocol: keeper.protocol,
                 });
             }
-            Body::EnvironmentBuilt(built) => {
-                self.home.clone_from(&built.home);
-                (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
-                self.pending_note.built(built);
-            }
+            Body::EnvironmentBuilt(built) => self.environment_built(built),
+            Body::FactsObserved(observed) => self.facts.observed(observed),
+            Body::StalenessFound(found) if found.launch == self.launches => self.staleness.found(found),
             Body::EnvironmentRefreshed(refreshed) if refreshed.launch == self.launches => {
                 (self.expires, self.renews) = (refreshed.expires_at, refreshed.renew_at.or(refreshed.expires_at));
                 self.stale.clone_from(&refreshed.stale);
@@ -81,7 +87,7 @@ impl State {
             Body::ConversationOpened(opened) => self.conversation_opened(opened),
             Body::TurnQueued(queued) => self.turn_queued(queued),
             Body::TurnStarted(started) => self.turn_started(started),
-            Body::TurnEnded(ended) => self.turn_ended(&ended.turn),
+            Body::TurnEnded(ended) => self.turn_ended(ended),
             Body::TurnCancelling(cancelling) => {
                 if let Some(turn) = self.turn_mut().filter(|turn| turn.id == cancelling.turn) {
                     turn.cancelling = true;
@@ -92,34 +98,24 @@ impl State {
                 if resolved.cause.requester.as_ref().is_some_and(|requester| requester.session.is_none()) {
                     self.observed = Some(event.time);
                 }
-                self.permissions.retain(|open| open.request.id != resolved.permission);
+                self.permission_resolved(resolved);
             }
-            Body::StopRequested(_) => match &mut self.run {
-                Run::Preparing(preparing) => preparing.stop = true,
-                Run::Running(running) => running.ending = Some(EndReason::Stop),
-                // The session was about to restart its agent. The stop cancels the restart.
-                Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
-                    self.crashes.clear();
-                    self.run = Run::Ended(Ended::Stopped);
-                    for condition in self.conditions.iter_mut().filter(|condition| condition.reason == RESTARTING) {
-                        STOPPED.clone_into(&mut condition.reason);
-                        WAS_STOPPED.clone_into(&mut condition.message);
-                    }
-                }
-                Run::Ended(_) => {}
-            },
+            Body::StopRequested(_) => self.stop_requested(),
             Body::ContextChanged(_)
             | Body::ContextLoaded(_)
             | Body::HintChanged(_)
             | Body::TitleChanged(_)
             | Body::ProgressReported(_)
+            | Body::ScriptProposed(_)
             | Body::SessionObserved(_) => self.remember(event),
             Body::TurnSilent(silent) => {
                 if let Some(turn) = self.turn_mut().filter(|turn| turn.id == silent.turn) {
                     turn.silent = true;
                 }
             }
-            Body::EnvironmentRefreshed(_)
+            Body::LaunchDegraded(_)
+            | Body::EnvironmentRefreshed(_)
+            | Body::StalenessFound(_)
             | Body::PrerequisitesChecked(_)
             | Body::PrerequisitesChanged(_)
             | Body::PrerequisitesForced(_)
@@ -153,6 +149,10 @@ impl State {
                 let (message, percent) = (reported.message.clone(), reported.percent);
                 self.progress = Some(Progress { message, percent, at: event.time });
             }
+            Body::ScriptProposed(proposed) => {
+                let (digest, explanation) = (proposed.digest.clone(), proposed.explanation.clone());
+                self.proposal = Some(ProposedScript { digest, explanation, at: event.time });
+            }
             Body::SessionObserved(_) => self.observed = Some(event.time),
             _ => {}
         }
@@ -166,8 +166,12 @@ impl State {
         self.stale.clear();
         self.prerequisites.clear();
         self.forced_by.clone_from(&started.forced_by);
+        self.degraded_by.clone_from(&started.degraded_by);
+        self.degraded.clear();
         self.exceeded = None;
         self.pending_note.launched(started.reason);
+        self.facts.launched(self.agent.as_ref());
+        self.staleness.launched();
         if started.reason != LaunchReason::Restart {
             self.crashes.clear();
         }
@@ -180,13 +184,43 @@ impl State {
         });
     }
 
+    fn environment_built(&mut self, built: &EnvironmentBuilt) {
+        self.home.clone_from(&built.home);
+        // A bring-up that begins again, for example under another daemon, reports the missing parts again.
+        self.degraded.clear();
+        (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
+        self.pending_note.built(built);
+        self.facts.built(built);
+    }
+
+    fn stop_requested(&mut self) {
+        match &mut self.run {
+            Run::Preparing(preparing) => preparing.stop = true,
+            Run::Running(running) => running.ending = Some(EndReason::Stop),
+            // The session was about to restart its agent. The stop cancels the restart.
+            Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
+                self.crashes.clear();
+                self.run = Run::Ended(Ended::Stopped);
+                for condition in self.conditions.iter_mut().filter(|condition| condition.reason == RESTARTING) {
+                    STOPPED.clone_into(&mut condition.reason);
+                    WAS_STOPPED.clone_into(&mut condition.message);
+                }
+            }
+            Run::Ended(_) => {}
+        }
+    }
+
     fn launch_failed(&mut self, message: &str) {
+        let is_forbidden = self.staleness.forbids();
         match &mut self.run {
             Run::Preparing(preparing) if preparing.stop => self.run = Run::Ended(Ended::Stopped),
             Run::Preparing(preparing) => {
                 // A restart that fails before the agent runs counts as another crash. The next pause is longer, and
                 // the number of restarts stays limited.
-                if preparing.reason == LaunchReason::Restart {
+                // A launch that staleness forbids is not repeated.
+                if is_forbidden {
+                    self.crashes.clear();
+                } else if preparing.reason == LaunchReason::Restart {
                     self.crashes.push(self.updated);
                 }
                 self.run = Run::Ended(Ended::Failed(message.to_owned()));
@@ -231,7 +265,11 @@ impl State {
         let (ending, turn, lived) = match &mut self.run {
             Run::Running(running) => {
                 let lived = running.opening == Opening::Open || running.reason == LaunchReason::Restart;
-                (running.ending.take(), running.turn.take(), lived)
+                let turn = running.turn.take().map(|turn| {
+                    let calls = running.names_of(&turn.tool_calls);
+                    (turn, calls)
+                });
+                (running.ending.take(), turn, lived)
             }
             // The agent could not be executed, which ends the launch.
             Run::Preparing(preparing) if exited.exec_error.is_some() => {
@@ -246,10 +284,21 @@ impl State {
         };
         let how = describe_exit(exited);
         self.exceeded = exited.exceeded;
-        if let Some(turn) = turn {
+        self.pending_note.agent_exited(
+            self.updated,
+            match &ending {
+                None if !exited.requested => Some(how.clone()),
+                // The message of an unusable agent is the agent's own text.
+                Some(EndReason::Unusable(_)) => Some("the agent could not continue its conversation".to_owned()),
+                _ => None,
+            },
+        );
+        if let Some((turn, calls)) = turn {
+            self.facts.cut(self.seq, self.updated);
             self.cut = Some(CutTurn {
                 id: turn.id,
                 tool_calls: turn.tool_calls.into_iter().collect(),
+                calls,
                 detail: how.clone(),
                 stderr: turn.stderr.into(),
                 answer: turn.answer,
@@ -284,6 +333,7 @@ impl State {
             self.conversation_home.clone_from(&opened.home);
         }
         self.conversation = Some(opened.conversation.clone());
+        self.facts.opened(self.agent.as_ref(), self.updated);
         let seq = self.seq;
         if let Run::Running(running) = &mut self.run {
             running.opening = Opening::Open;
@@ -341,6 +391,8 @@ impl State {
         let Run::Running(running) = &mut self.run else { return };
         let Some(queued) = self.queue.remove(position) else { return };
         self.pending_note.turn_started();
+        self.facts.turn_started(self.agent.as_ref(), self.updated);
+        self.staleness.accepted.clear();
         running.turn = Some(RunningTurn {
             id: queued.id,
             prompt: queued.prompt,
@@ -353,15 +405,18 @@ impl State {
         });
     }
 
-    fn turn_ended(&mut self, id: &TurnId) {
+    fn turn_ended(&mut self, ended: &TurnEnded) {
+        let id = &ended.turn;
         self.turn_ended_at = Some(self.updated);
         self.queue.retain(|queued| queued.id != *id);
-        if self.cut.as_ref().is_some_and(|cut| cut.id == *id) {
-            self.cut = None;
+        if let Some(cut) = self.cut.take_if(|cut| cut.id == *id) {
+            self.pending_note.turn_ended(self.updated, cut.calls);
         }
         if let Run::Running(running) = &mut self.run
             && running.turn.as_ref().is_some_and(|turn| turn.id == *id)
         {
+            self.facts.turn_ended(self.seq, self.updated);
+            self.pending_note.turn_ended(self.updated, running.names_of(&ended.interrupted_tool_calls));
             running.turn = None;
             running.calls.clear();
             running.idle_since = self.seq;
@@ -373,5 +428,13 @@ impl State {
     fn permission_requested(&mut self, requested: &PermissionRequested) {
         self.next_permission += 1;
         self.permissions.push(OpenPermission { request: requested.request.clone(), rpc: requested.rpc.clone() });
+    }
+
+    fn permission_resolved(&mut self, resolved: &PermissionResolved) {
+        let position = self.permissions.iter().position(|open| open.request.id == resolved.permission);
+        let Some(open) = position.map(|position| self.permissions.remove(position)) else { return };
+        if open.request.origin == PermissionOrigin::Agentd {
+            self.staleness.answered(&open.request, resolved);
+        }
     }
 }

@@ -21,10 +21,12 @@ pub mod context;
 pub mod current;
 mod dialogue;
 pub mod exit;
+pub mod facts;
 mod fold;
 pub mod next;
 pub mod note;
 pub mod rules;
+pub mod staleness;
 pub mod state;
 #[cfg(test)]
 mod tests;

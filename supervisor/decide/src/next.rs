@@ -12,8 +12,8 @@ use agentd_api::event::{
 use agentd_api::hint;
 use agentd_api::reason;
 use agentd_api::session::{
-    Condition, ConditionStatus, ConditionType, PermissionPolicy, PermissionRequest, RestartPolicy, ResumeNote,
-    SessionSpec,
+    Condition, ConditionStatus, ConditionType, PermissionOrigin, PermissionPolicy, PermissionRequest, RestartPolicy,
+    ResumeNote, SessionSpec,
 };
 use agentd_api::{Body, TurnId};
 use agentd_keeper::protocol::Mute;
@@ -22,14 +22,16 @@ use jiff::Timestamp;
 use crate::acp;
 use crate::batch::Batch;
 use crate::exit::exit_reason;
-use crate::note::note;
+use crate::note::{Note, note};
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
+use crate::staleness::{self, StalenessSettings};
 use crate::state::{
     CutTurn, Ended, OpenPermission, OpenRefused, Opening, PromptAnswer, RESTARTING, Run, Running, STOPPED, State,
     WAS_STOPPED,
 };
 use crate::verdict::{FAILED, RequiredPrerequisites, TIMED_OUT, reevaluate};
 use crate::waits::{SAME_MINUTE_MESSAGE, born_this_minute, is_parked, is_restarted};
+use agentd_note::Template;
 use agentd_permission::{RequestingSession, Rule, policy};
 
 /// The next step of a session.
@@ -64,8 +66,14 @@ pub struct Facts<'a> {
     pub drained: bool,
     /// Form of the note that the agent receives after a resume.
     pub note: ResumeNote,
+    /// agentd's own MCP server, unless it is switched off or cannot be started.
+    pub mcp: Option<&'a acp::OwnServer>,
+    /// Template of that note.
+    pub template: &'a Template,
     /// The session's prerequisites in the configuration in force.
     pub needed: &'a RequiredPrerequisites,
+    /// Policies for a stale session.
+    pub staleness: &'a StalenessSettings,
 }
 
 /// Returns the next step, or `None` if the session waits for an event.
@@ -76,7 +84,12 @@ pub fn next(state: &State, facts: &Facts<'_>) -> Option<Step> {
     match &state.run {
         Run::Ended(ended) => after_the_end(state, ended, facts).map(Step::Append),
         Run::Preparing(preparing) if preparing.stop => Some(Step::AbandonBringUp { launch: preparing.launch }),
-        Run::Preparing(preparing) => Some(Step::BringUp { launch: preparing.launch }),
+        // A client answers first whether the stale session is continued.
+        Run::Preparing(_) if staleness::question(state).is_some() => None,
+        Run::Preparing(preparing) => Some(match staleness::refusal(state, preparing.launch, facts) {
+            Some(batch) => Step::Append(batch),
+            None => Step::BringUp { launch: preparing.launch },
+        }),
         Run::Running(running) => match running_step(state, running, facts) {
             Some(batch) => Some(Step::Append(batch)),
             None => running.ending.is_some().then_some(Step::StopAgent),
@@ -111,6 +124,8 @@ pub fn condition(
 /// such items.
 fn left_open(state: &State) -> Option<Batch> {
     let is_asked = |open: &OpenPermission| match &state.run {
+        // Each launch closes its own question.
+        _ if open.request.origin == PermissionOrigin::Agentd => true,
         Run::Running(running) => running.asked.iter().any(|asked| asked.rpc == open.rpc),
         Run::Preparing(_) => false,
         // `after_the_end` closes these requests.
@@ -176,7 +191,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
     }
     let missing = state.condition(ConditionType::PrerequisitesMet);
     let is_missing = missing.is_some_and(|condition| [FAILED, TIMED_OUT].contains(&condition.reason.as_str()));
-    let got_that_far = state.holds(ConditionType::EnvironmentReady) && !is_missing;
+    let got_that_far = state.holds(ConditionType::EnvironmentReady) && !is_missing && !state.staleness.forbids();
     if got_that_far && state.condition(ConditionType::AgentStarted).is_none() && matches!(ended, Ended::Failed(_)) {
         let kind = ConditionType::AgentStarted;
         batch = batch
@@ -221,6 +236,15 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         }
         Opening::Initialized(_) if !running.pending.is_empty() => None,
         Opening::Initialized(capabilities) => {
+            if let Some(batch) = staleness::introduced(state, facts) {
+                return Some(batch);
+            }
+            if staleness::question(state).is_some() {
+                return None;
+            }
+            if let Some(batch) = staleness::refusal(state, running.launch, facts) {
+                return Some(batch);
+            }
             let loads = state.conversation.is_some() && capabilities.load && !capabilities.resume;
             if loads && born_this_minute(state, running, facts.now) {
                 return wait_for_the_minute(state, facts);
@@ -245,6 +269,7 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         } else {
             let request = PermissionRequest {
                 id: state.next_permission_id(),
+                origin: PermissionOrigin::Agent,
                 title: draft.title.clone(),
                 tool_kind: draft.tool_kind.clone(),
                 details: draft.details.clone(),
@@ -295,15 +320,15 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
     let directory = &facts.spec.directory;
     match &state.conversation {
         Some(conversation) if !running.fresh && capabilities.resume => {
-            Batch::default().send(acp::resume(id, conversation, directory))
+            Batch::default().send(acp::resume(id, conversation, directory, facts.mcp))
         }
         Some(conversation) if !running.fresh && capabilities.load => {
             let updates = acp::HISTORY.iter().map(|&kind| kind.to_owned()).collect();
             let quiet_ms = u64::try_from(facts.replay_quiet.as_millis()).unwrap_or(u64::MAX);
             let mute = Mute { response_to: id, updates, quiet_ms };
-            Batch::default().send(acp::load(id, conversation, directory)).mute(mute)
+            Batch::default().send(acp::load(id, conversation, directory, facts.mcp)).mute(mute)
         }
-        _ => Batch::default().send(acp::new_conversation(id, directory)),
+        _ => Batch::default().send(acp::new_conversation(id, directory, facts.mcp)),
     }
 }
 
@@ -406,9 +431,9 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
     let queued = state.queue.front()?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
-    let note = note(&state.pending_note, &state.prerequisites, facts.note, &facts.spec.directory);
+    let Note { text: note, error: note_error } = note(state, &facts.into());
     let line = acp::prompt(rpc, conversation, note.as_deref(), &queued.prompt);
-    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note })).send(line))
+    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note, note_error })).send(line))
 }
 
 /// Builds the record of an agent that does not know its own open conversation and would refuse every prompt.

@@ -9,13 +9,15 @@ use agentd_api::event::{
 };
 use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
-use agentd_api::session::{PermissionAnswer, PermissionOption, Phase};
+use agentd_api::scripts::{ProposedScript, ScriptProposed};
+use agentd_api::session::{PermissionAnswer, PermissionOption, PermissionOrigin, Phase};
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::acp;
 use crate::batch::Batch;
 use crate::context::{self, ContextRefusal};
+use crate::staleness;
 use crate::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
 
 /// Command of a client.
@@ -65,6 +67,12 @@ pub enum Command {
         progress: ProgressRequest,
         requester: Option<Requester>,
     },
+    /// Records that a script was proposed. The caller has stored the script.
+    ProposeScript {
+        digest: String,
+        explanation: Option<String>,
+        requester: Option<Requester>,
+    },
     /// Records that a person looked at the session at `now`.
     Observe {
         now: Timestamp,
@@ -72,13 +80,22 @@ pub enum Command {
     },
 }
 
-/// Terms of a launch in case of unmet prerequisites.
+/// Terms of a launch in case of unmet prerequisites and of parts that cannot be provided.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LaunchTerms {
     pub wait_until: Option<Timestamp>,
     pub forced_by: Option<Requester>,
+    /// The caller that allowed the launch to leave out failed parts, unmet prerequisites included.
+    pub degraded_by: Option<Requester>,
     /// The process that requested the launch.
     pub requester: Option<Requester>,
+}
+
+impl LaunchTerms {
+    /// Reports whether the launch continues despite unmet prerequisites.
+    pub fn is_forced(&self) -> bool {
+        self.forced_by.is_some() || self.degraded_by.is_some()
+    }
 }
 
 /// Limits from the configuration, and the session's restart state.
@@ -116,7 +133,7 @@ pub enum Refusal {
     NoSuchPermission { permission: PermissionId },
     #[error("permission request {permission:?} is already answered", permission = permission.as_str())]
     PermissionAnswered { permission: PermissionId },
-    #[error("the agent that sent permission request {permission:?} has ended", permission = permission.as_str())]
+    #[error("the asker of permission request {permission:?} has ended", permission = permission.as_str())]
     AgentEnded { permission: PermissionId },
     #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
     NoSuchOption { permission: PermissionId, offered: String },
@@ -195,16 +212,19 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
             Phase::Pending => Err(Refusal::NothingToStop { phase }),
             _ => Ok(Batch::of(Body::StopRequested(StopRequested { reason, cause })).into()),
         },
-        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by, requester } } => match phase {
-            _ if phase.is_active() => Err(Refusal::Active { phase }),
-            _ if state.is_unclosed() => Err(Refusal::Unclosed),
-            _ => {
-                let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
-                let launch = state.launches + 1;
-                let started = LaunchStarted { launch, reason, fresh, wait_until, forced_by, requester };
-                Ok(Batch::of(Body::LaunchStarted(started)).into())
+        Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by, degraded_by, requester } } => {
+            match phase {
+                _ if phase.is_active() => Err(Refusal::Active { phase }),
+                _ if state.is_unclosed() => Err(Refusal::Unclosed),
+                _ => {
+                    let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
+                    let launch = state.launches + 1;
+                    let started =
+                        LaunchStarted { launch, reason, fresh, wait_until, forced_by, degraded_by, requester };
+                    Ok(Batch::of(Body::LaunchStarted(started)).into())
+                }
             }
-        },
+        }
         Command::Answer { permission, answer, cause } => {
             answer_permission(state, permission, &answer, &cause).map(Decision::from)
         }
@@ -213,6 +233,9 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         Command::SetTitle { title, requester } => Ok(context::set_title(state, title.as_deref(), requester)?.into()),
         Command::ReportProgress { progress, requester } => {
             Ok(context::report_progress(state, &progress, requester)?.into())
+        }
+        Command::ProposeScript { digest, explanation, requester } => {
+            Ok(propose_script(state, digest, explanation, requester).into())
         }
         Command::Observe { now, requester } => Ok(observe(state, now, requester).into()),
     }
@@ -245,6 +268,15 @@ fn prompt(
     let turn = TurnId::numbered(state.next_turn);
     let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key, requester }));
     Ok(Decision { batch, turn: Some(turn), known_since: None })
+}
+
+/// Records a proposed script, unless it equals the last proposal.
+fn propose_script(state: &State, digest: String, explanation: Option<String>, requester: Option<Requester>) -> Batch {
+    let is_known = |known: &ProposedScript| (&known.digest, &known.explanation) == (&digest, &explanation);
+    if state.proposal.as_ref().is_some_and(is_known) {
+        return Batch::default();
+    }
+    Batch::of(Body::ScriptProposed(ScriptProposed { digest, explanation, requester }))
 }
 
 /// Minimum time between two records that a person looked at a session.
@@ -319,7 +351,7 @@ fn answer_permission(
         });
     };
     // The permission request is closed together with the turn. Until then no agent can receive an answer.
-    if !matches!(state.run, Run::Running(_)) {
+    if !is_answerable(state, open) {
         return Err(Refusal::AgentEnded { permission });
     }
     let options = &open.request.options;
@@ -345,6 +377,14 @@ fn answer_permission(
     Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, cause, true))
 }
 
+/// Reports whether the asker still waits for the answer.
+fn is_answerable(state: &State, open: &OpenPermission) -> bool {
+    match open.request.origin {
+        PermissionOrigin::Agentd => staleness::is_asking(state),
+        PermissionOrigin::Agent | PermissionOrigin::Unknown => matches!(state.run, Run::Running(_)),
+    }
+}
+
 /// Kinds of options that allow, the narrowest first (ACP `PermissionOptionKind`). Ids, order and number of options
 /// differ by agent.
 pub const ALLOWING: [&str; 2] = ["allow_once", "allow_always"];
@@ -365,7 +405,9 @@ pub fn resolve(
     cause: &Cause,
     agent_alive: bool,
 ) -> Batch {
-    let answer = agent_alive.then(|| acp::permission_answer(&open.rpc, &outcome));
+    // The agent knows nothing of agentd's own questions.
+    let is_agents = open.request.origin != PermissionOrigin::Agentd;
+    let answer = (agent_alive && is_agents).then(|| acp::permission_answer(&open.rpc, &outcome));
     let permission = open.request.id.clone();
     let batch =
         batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, by, cause: cause.clone() }));

@@ -12,10 +12,12 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use agentd_api::context::{Context, Progress};
+use agentd_api::degraded::MissingPart;
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
 use agentd_api::isolation::Isolated;
 use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::reason;
+use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
 use agentd_api::{PermissionId, TurnId};
 use jiff::Timestamp;
@@ -23,7 +25,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::acp::{Call, Capabilities, RpcError};
-use crate::note::PendingNote;
+use crate::facts::ObservedFacts;
+use crate::note::{PendingNote, ToolCallName};
+use crate::staleness::{self, Staleness};
 use crate::verdict::WAITING;
 
 /// Reason of a condition that is false until the agent is started again.
@@ -77,6 +81,9 @@ pub struct State {
     /// The last reported progress.
     #[serde(default)]
     pub progress: Option<Progress>,
+    /// The script that was proposed last.
+    #[serde(default)]
+    pub proposal: Option<ProposedScript>,
     /// Time at which a person last looked at the session.
     #[serde(default)]
     pub observed: Option<Timestamp>,
@@ -99,6 +106,12 @@ pub struct State {
     /// The requester that forced the launch despite unmet prerequisites.
     #[serde(default)]
     pub forced_by: Option<Requester>,
+    /// The requester that allowed the launch to leave out failed parts.
+    #[serde(default)]
+    pub degraded_by: Option<Requester>,
+    /// Everything that the launch left out.
+    #[serde(default)]
+    pub degraded: Vec<MissingPart>,
     /// The limit that the agent exceeded, if the agent was ended for that reason.
     #[serde(default)]
     pub exceeded: Option<Exceeded>,
@@ -110,6 +123,12 @@ pub struct State {
     pub next_turn: u64,
     pub next_permission: u64,
     pub next_rpc: u64,
+    /// Facts about the session's directory.
+    #[serde(default)]
+    pub facts: ObservedFacts,
+    /// Staleness that the last launch found.
+    #[serde(default)]
+    pub staleness: Staleness,
 }
 
 /// Sources of a session's title.
@@ -297,6 +316,9 @@ pub struct RunningTurn {
 pub struct CutTurn {
     pub id: TurnId,
     pub tool_calls: Vec<String>,
+    /// Names of these calls, for the note.
+    #[serde(default)]
+    pub calls: Vec<ToolCallName>,
     pub detail: String,
     pub stderr: Vec<String>,
     /// The agent's answer to the prompt, if the answer arrived before the agent exited.
@@ -342,6 +364,7 @@ impl State {
             hint: None,
             title: Title::default(),
             progress: None,
+            proposal: None,
             observed: None,
             turn_ended_at: None,
             expires: None,
@@ -349,12 +372,16 @@ impl State {
             stale: Vec::new(),
             prerequisites: Vec::new(),
             forced_by: None,
+            degraded_by: None,
+            degraded: Vec::new(),
             exceeded: None,
             crashes: Vec::new(),
             keys: VecDeque::new(),
             next_turn: 1,
             next_permission: 1,
             next_rpc: 1,
+            facts: ObservedFacts::default(),
+            staleness: Staleness::default(),
         }
     }
 
@@ -366,15 +393,21 @@ impl State {
             Run::Ended(Ended::Stopped) => Phase::Stopped,
             Run::Ended(Ended::Failed(_)) => Phase::Failed,
             Run::Preparing(preparing) if preparing.stop => Phase::Stopping,
-            Run::Preparing(_) if self.is_waiting() => Phase::Waiting,
+            Run::Preparing(_) if self.is_waiting() || staleness::question(self).is_some() => Phase::Waiting,
             Run::Preparing(_) => Phase::Preparing,
             Run::Running(running) if running.ending.is_some() => Phase::Stopping,
+            Run::Running(_) if staleness::question(self).is_some() => Phase::Waiting,
             Run::Running(running) => match (&running.opening, &running.turn) {
                 (Opening::Open, Some(_)) => Phase::Busy,
                 (Opening::Open, None) => Phase::Idle,
                 _ => Phase::Starting,
             },
         }
+    }
+
+    /// Returns the requester that let the launch ignore unmet prerequisites. A degraded launch ignores them too.
+    pub fn forced(&self) -> Option<&Requester> {
+        self.forced_by.as_ref().or(self.degraded_by.as_ref())
     }
 
     /// Reports whether the agent is being ended because it cannot work any more. Such an agent is started again.

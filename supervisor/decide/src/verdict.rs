@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use agentd_api::Body;
+use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_api::prerequisite::{CheckReport, OnFailure, Outcome, PrerequisitesChanged, Requester};
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
@@ -38,6 +39,24 @@ pub fn verdict(reports: &[CheckReport], forced: Option<&Requester>) -> Condition
     }
     let names: Vec<&str> = reports.iter().map(|report| report.name.as_str()).collect();
     (ConditionStatus::True, reason::PASSED, format!("all prerequisites passed: {}", names.join(", ")))
+}
+
+/// Returns the condition `Degraded` of a degraded launch that left out these parts.
+pub fn degraded(missing: &[MissingPart], by: &Requester) -> ConditionUpdate {
+    let Some(first) = missing.first() else {
+        let message = format!("a degraded launch, as {by} asked, that had to leave out nothing");
+        return (ConditionStatus::False, reason::COMPLETE, message);
+    };
+    let reason = match first.kind {
+        kind if missing.iter().any(|part| part.kind != kind) => reason::WITHOUT_SEVERAL,
+        MissingKind::Provider => reason::WITHOUT_PROVIDER,
+        MissingKind::Script => reason::WITHOUT_SCRIPT,
+        MissingKind::Prerequisite => reason::WITHOUT_PREREQUISITE,
+        MissingKind::Secret => reason::WITHOUT_SECRET,
+        MissingKind::Unknown => reason::WITHOUT_SEVERAL,
+    };
+    let parts: Vec<String> = missing.iter().map(ToString::to_string).collect();
+    (ConditionStatus::True, reason, format!("launched as {by} asked, without: {}", parts.join("; ")))
 }
 
 /// Joins the lines of the reports that `chosen` accepts.
@@ -76,7 +95,7 @@ fn in_force(mut known: Vec<CheckReport>, needed: &RequiredPrerequisites) -> Vec<
 pub fn reevaluate(state: &State, facts: &Facts<'_>) -> Option<Batch> {
     let recorded = state.condition(ConditionType::PrerequisitesMet)?;
     let known = in_force(state.prerequisites.clone(), facts.needed);
-    let (status, reason, message) = verdict(&known, state.forced_by.as_ref());
+    let (status, reason, message) = verdict(&known, state.forced());
     if (recorded.status, recorded.reason.as_str(), &recorded.message) == (status, reason, &message) {
         return None;
     }
@@ -99,7 +118,7 @@ pub fn changed(state: &State, found: &[CheckReport], redeclared: bool, facts: &F
     }
     let mut all = state.prerequisites.clone();
     supersede(&mut all, &reports);
-    let (status, reason, message) = verdict(&in_force(all, facts.needed), state.forced_by.as_ref());
+    let (status, reason, message) = verdict(&in_force(all, facts.needed), state.forced());
     let kind = ConditionType::PrerequisitesMet;
     let condition = condition(state, facts, kind, status, reason, message);
     let changed = PrerequisitesChanged { launch: running.launch, reports };
@@ -142,6 +161,29 @@ mod tests {
         let (status, reason, message) = verdict(&reports, Some(&by));
         assert_eq!((status, reason), (ConditionStatus::False, "Forced"));
         assert!(message.contains("as user 1000 asked: a (fail)"), "{message}");
+    }
+
+    #[test]
+    fn a_degraded_launch_names_each_part_that_it_left_out() {
+        let by = Requester { uid: 1000, pid: None, program: None, session: None };
+        let part = |kind, name: &str| MissingPart { kind, name: name.to_owned(), message: "it failed".to_owned() };
+        assert_eq!((degraded(&[], &by).0, degraded(&[], &by).1), (ConditionStatus::False, "Complete"));
+        for (kind, reason) in [
+            (MissingKind::Provider, "WithoutProvider"),
+            (MissingKind::Script, "WithoutScript"),
+            (MissingKind::Prerequisite, "WithoutPrerequisite"),
+            (MissingKind::Secret, "WithoutSecret"),
+        ] {
+            let (status, said, message) = degraded(&[part(kind, "a"), part(kind, "b")], &by);
+            assert_eq!((status, said), (ConditionStatus::True, reason));
+            let word = kind.as_str();
+            assert_eq!(
+                message,
+                format!("launched as user 1000 asked, without: {word} a: it failed; {word} b: it failed")
+            );
+        }
+        let several = [part(MissingKind::Provider, "a"), part(MissingKind::Secret, "b")];
+        assert_eq!(degraded(&several, &by).1, "WithoutSeveral");
     }
 
     #[test]

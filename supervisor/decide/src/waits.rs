@@ -18,6 +18,7 @@ use crate::batch::Batch;
 use crate::current;
 use crate::next::{Facts, fail_launch, next};
 use crate::rules::{Command, LaunchBounds, REJECTING, choose, decide, resolve};
+use crate::staleness;
 use crate::state::{Ended, Opening, Pending, Run, Running, State};
 
 /// A wait of a session.
@@ -97,6 +98,10 @@ pub fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
         Run::Ended(_) if is_restarted(state, facts) && !facts.drained && next(state, facts).is_none() => {
             vec![Wait::Restart { crash: state.crashes.len() }]
         }
+        Run::Preparing(preparing) if !preparing.stop => staleness::question(state)
+            .map(|open| Wait::Permission { permission: open.request.id.clone() })
+            .into_iter()
+            .collect(),
         Run::Ended(_) | Run::Preparing(_) => Vec::new(),
         Run::Running(running) if running.ending.is_some() => Vec::new(),
         Run::Running(running) => {
@@ -218,9 +223,9 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
         Wait::Restart { .. } => {
             let launch = state.launches + 1;
             let reason = LaunchReason::Restart;
-            // A forced launch is restarted as forced: without its unmet prerequisites.
-            let forced_by = state.forced_by.clone();
-            let started = LaunchStarted { forced_by, ..LaunchStarted::new(launch, reason, false) };
+            // A restart inherits the terms of its launch: the caller agreed to them for the work of this agent.
+            let (forced_by, degraded_by) = (state.forced_by.clone(), state.degraded_by.clone());
+            let started = LaunchStarted { forced_by, degraded_by, ..LaunchStarted::new(launch, reason, false) };
             Some(Batch::of(Body::LaunchStarted(started)))
         }
         Wait::End { at } => (*at <= facts.now).then(|| current::ended(state, *at, facts)),

@@ -40,6 +40,7 @@ pub use pipeline::{
 };
 pub use script::complaints::of_runs as warnings_of_runs;
 pub use script::directories::{ResolvedPlaces, ScriptDirectories};
+pub use script::proposed::NAME as PROPOSED_SCRIPT;
 pub use script::trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub use script::upward::ScriptPlace;
 pub use script::validate::{Digests, NamedPlaces, Scripts};

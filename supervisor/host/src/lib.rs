@@ -12,5 +12,7 @@ pub mod guest;
 pub mod lock;
 pub mod manager;
 pub mod platform;
+pub mod repository;
 pub mod runner;
+pub mod usage;
 pub mod workspace;

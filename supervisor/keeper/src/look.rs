@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use agentd_api::ByteString;
+use agentd_api::facts::DirectoryIdentity;
 use dns_lookup::{AddrInfoHints, LookupErrorKind};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access, alarm};
@@ -46,6 +47,8 @@ pub enum LookupRequest {
     Place(ByteString),
     /// Returns the device of this path, as its file system reports it now; [`LookupAnswer::Device`].
     Device(ByteString),
+    /// Returns the numbers that identify the directory at this path; [`LookupAnswer::Identity`].
+    Identity(ByteString),
     /// Returns the addresses of a host from getaddrinfo(3); [`LookupAnswer::Addresses`].
     Addresses(String),
 }
@@ -78,6 +81,11 @@ pub enum LookupAnswer {
     },
     /// Device as `major:minor`.
     Device(String),
+    /// Resolved path of a directory, and its numbers.
+    Identity {
+        path: ByteString,
+        identity: DirectoryIdentity,
+    },
     /// Addresses without ports. A link-local address ends in `%` and the number of its interface.
     Addresses(Vec<String>),
     Not {
@@ -184,6 +192,7 @@ fn answer(look: LookupRequest, resolved: &mut PathBuf) -> Result<LookupAnswer, F
         LookupRequest::Program(candidates) => program(&candidates)?,
         LookupRequest::Place(path) => place(Path::new(path.as_os_str()))?,
         LookupRequest::Device(path) => device(Path::new(path.as_os_str()))?,
+        LookupRequest::Identity(path) => identity(Path::new(path.as_os_str()))?,
         LookupRequest::Addresses(host) => LookupAnswer::Addresses(addresses(&host)?),
     })
 }
@@ -279,6 +288,19 @@ fn place(path: &Path) -> Result<LookupAnswer, Failure> {
     let kind = kind(&resolved.metadata()?);
     let usable = access(&resolved, AccessFlags::X_OK).is_ok();
     Ok(LookupAnswer::Place { path: resolved.as_os_str().into(), kind, usable })
+}
+
+/// Returns the numbers of a directory. The device number of many file systems is new after each start of the machine.
+fn identity(path: &Path) -> Result<LookupAnswer, Failure> {
+    let resolved = path.canonicalize()?;
+    let metadata = resolved.metadata()?;
+    if !metadata.is_dir() {
+        return Err(Failure(FailureReason::Unusable, "it is not a directory".to_owned()));
+    }
+    // Only Linux has this file.
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let identity = DirectoryIdentity { device: metadata.dev(), inode: metadata.ino(), boot: boot.trim().to_owned() };
+    Ok(LookupAnswer::Identity { path: resolved.as_os_str().into(), identity })
 }
 
 /// Returns the device of a path. The answer of stat(2) can come from a cache that is a minute old; the answer of
@@ -438,6 +460,24 @@ mod tests {
         assert_eq!(look("/bin/sh".into()), place(Path::new("/bin/sh").canonicalize().unwrap(), Kind::File, true));
         assert_eq!(why(&look(at("none"))), Some(FailureReason::NotFound));
         assert_eq!(why(&look(at("d/f/x"))), Some(FailureReason::NotFound));
+    }
+
+    #[test]
+    fn a_directory_has_an_identity_of_its_own_and_a_file_has_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().canonicalize().unwrap().join(name);
+        let look = |path: PathBuf| after(Path::new(""), LookupRequest::Identity(path.as_os_str().into()));
+        for name in ["a", "b"] {
+            std::fs::create_dir(at(name)).unwrap();
+        }
+        symlink("a", at("l")).unwrap();
+        let LookupAnswer::Identity { identity: a, .. } = look(at("a")) else { panic!("not seen") };
+        let LookupAnswer::Identity { identity: b, .. } = look(at("b")) else { panic!("not seen") };
+        let LookupAnswer::Identity { identity: l, path } = look(at("l")) else { panic!("not seen") };
+        assert!(a.differs(&b) && a == l && path == at("a").as_os_str().into(), "{a:?} {b:?} {l:?}");
+        std::fs::write(at("f"), "").unwrap();
+        assert_eq!(why(&look(at("f"))), Some(FailureReason::Unusable));
+        assert_eq!(why(&look(at("none"))), Some(FailureReason::NotFound));
     }
 
     #[test]

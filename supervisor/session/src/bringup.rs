@@ -8,19 +8,25 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::context::{ContextLoaded, ContextReason};
+use agentd_api::degraded::{LaunchDegraded, MissingPart, NOT_LEFT_OUT};
 use agentd_api::event::LaunchReason;
+use agentd_api::facts::FactsObserved;
+use agentd_api::prerequisite::Requester;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::{Body, ByteString};
 use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use super::compiling;
 use super::context::missing_files;
 use super::environment;
 use super::needs::LaunchPrerequisites;
+use crate::facts;
 use crate::isolation;
 use crate::launch_plan::LaunchPlan;
+use agentd_decide::staleness::EXISTS;
+use agentd_decide::verdict;
 use agentd_environment::{BuiltEnvironment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
@@ -28,9 +34,27 @@ use agentd_host::workspace;
 /// Report of a bring-up. The last report is `Ready` or `Failed`.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    Condition { kind: ConditionType, status: ConditionStatus, reason: String, message: String },
+    Condition {
+        kind: ConditionType,
+        status: ConditionStatus,
+        reason: String,
+        message: String,
+    },
     Record(Box<Body>),
-    Failed { kind: ConditionType, reason: &'static str, message: String },
+    /// The facts are read. The launch waits for `go_on`.
+    Observed {
+        observed: Box<FactsObserved>,
+        go_on: oneshot::Sender<()>,
+    },
+    /// The environment is built and recorded. The launch waits for `go_on`.
+    EnvironmentKept {
+        go_on: oneshot::Sender<()>,
+    },
+    Failed {
+        kind: ConditionType,
+        reason: &'static str,
+        message: String,
+    },
     Ready(Box<Prepared>),
 }
 
@@ -55,9 +79,21 @@ const LOOKED_UP: Duration = Duration::from_secs(10);
 
 /// Runs the steps, until the receiver of the reports is dropped.
 pub(crate) async fn run(plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) {
-    let last = match Box::pin(steps(&plan, &report)).await {
+    let launch = Box::pin(steps(&plan, &report));
+    let result = if plan.launch == 1 {
+        // The facts of the creation, which are compared with none.
+        tokio::join!(facts::observe(&plan, &report), launch).1
+    } else {
+        launch.await
+    };
+    let last = match result {
         Ok(prepared) => Progress::Ready(Box::new(prepared)),
-        Err(Failure { kind, reason, message }) => Progress::Failed { kind, reason, message },
+        Err(Failure { kind, reason, mut message }) => {
+            if plan.degraded_by.is_some() && reason != reason::ENDING {
+                message = format!("{message}; {NOT_LEFT_OUT}");
+            }
+            Progress::Failed { kind, reason, message }
+        }
     };
     let _ = report.send(last).await;
 }
@@ -78,16 +114,25 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     needs.before().await?;
     let looked = workspace::check(&plan.daemon.machine, &plan.spec.directory).await;
     looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
-    let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, "the working directory exists")).await;
+    if plan.launch == 1 {
+        let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
+    } else {
+        facts::observe(plan, report).await;
+    }
     let _ =
         report.send(holds(ConditionType::WorkspaceReady, reason::READY, "the working directory can be entered")).await;
     load_context(plan, report).await;
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
-    let built = Box::pin(environment::provide_environment(plan, report)).await?;
+    let (built, without) = Box::pin(environment::provide_environment(plan, report)).await?;
     drop(permit);
+    facts::compare_environment(report).await;
     needs.after(&built.environment).await?;
+    if let Some(by) = &plan.degraded_by {
+        let missing = without.into_iter().chain(needs.left_out()).collect();
+        report_degraded(plan, by, missing, report).await;
+    }
     let files = SessionFile::of(&built.environment, |_| true);
     Ok(Prepared { record: launch_record(plan, &built).await?, files })
 }
@@ -102,6 +147,24 @@ async fn load_context(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) {
     let (launch, context) = (plan.launch, plan.context.clone());
     let loaded = ContextLoaded { reason, launch, context, missing };
     let _ = report.send(Progress::Record(Box::new(Body::ContextLoaded(loaded)))).await;
+}
+
+/// Reports what a degraded launch left out: in the log, in the journal and in a condition.
+async fn report_degraded(
+    plan: &LaunchPlan,
+    by: &Requester,
+    mut missing: Vec<MissingPart>,
+    report: &mpsc::Sender<Progress>,
+) {
+    missing.sort_by_key(|part| part.kind);
+    let (status, reason, message) = verdict::degraded(&missing, by);
+    if !missing.is_empty() {
+        tracing::warn!(%by, "{message}");
+        let degraded = LaunchDegraded { launch: plan.launch, by: by.clone(), missing };
+        let _ = report.send(Progress::Record(Box::new(Body::LaunchDegraded(degraded)))).await;
+    }
+    let (kind, reason) = (ConditionType::Degraded, reason.to_owned());
+    let _ = report.send(Progress::Condition { kind, status, reason, message }).await;
 }
 
 async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {

@@ -23,7 +23,7 @@ pub(super) async fn create_files(
     document: Document,
     terms: LaunchTerms,
 ) -> Result<Document, String> {
-    let LaunchTerms { wait_until, forced_by, requester } = terms;
+    let LaunchTerms { wait_until, forced_by, degraded_by, requester } = terms;
     let directory = journal.directory.clone();
     let document = pulse::blocking(move || write_files(&directory, &document).map(|()| document)).await?;
     let spec = &document.spec;
@@ -42,6 +42,7 @@ pub(super) async fn create_files(
     batch = batch.record(Body::LaunchStarted(LaunchStarted {
         wait_until,
         forced_by,
+        degraded_by,
         requester,
         ..LaunchStarted::new(1, LaunchReason::Create, false)
     }));

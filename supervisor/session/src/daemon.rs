@@ -13,7 +13,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::configuration_mistakes::ConfigurationMistakes;
 use crate::draining::DrainState;
+pub use crate::facts::FactsPermits;
 use crate::launch::Launcher;
+use crate::mcp;
 use crate::pulse::Pulses;
 
 /// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
@@ -25,6 +27,8 @@ pub struct Daemon {
     pub at_start: Arc<Origins>,
     pub directories: Directories,
     pub programs: Programs,
+    /// Program of the MCP server that agents get, if it was there when the daemon started.
+    pub mcp_program: Option<String>,
     /// The scripts that the user approved.
     pub trust: Arc<Trust>,
     /// Performs the machine operations that plugins are granted.
@@ -40,6 +44,8 @@ pub struct Daemon {
     pub guests: Arc<Guests>,
     /// Progress of each session's driver.
     pub pulses: Arc<Pulses>,
+    /// Permits for readings of facts about sessions' directories.
+    pub facts: FactsPermits,
     /// The host of all plugins.
     pub host: Arc<HostOnce>,
 }
@@ -69,6 +75,8 @@ impl Daemon {
             standing: Arc::default(),
             guests: Arc::default(),
             pulses: Arc::default(),
+            mcp_program: mcp::program(&programs.ctl),
+            facts: FactsPermits::default(),
             programs,
         }
     }

@@ -9,6 +9,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_api::environment::{EnvironmentView, Refresh};
 use agentd_api::event::EnvironmentBuilt;
 use agentd_api::reason;
@@ -35,25 +36,33 @@ use agentd_environment::{
 /// Time after which a launch names the step that it waits for.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Provides the launch with its environment, stores it, and reports records and conditions.
+/// Provides the launch with its environment, stores it, and reports records and conditions. Also returns the parts that
+/// a degraded launch left out.
 pub(super) async fn provide_environment(
     plan: &LaunchPlan,
     report: &mpsc::Sender<Progress>,
-) -> Result<BuiltEnvironment, Failure> {
+) -> Result<(BuiltEnvironment, Vec<MissingPart>), Failure> {
     let kept = on_disk(&plan.environments, &plan.id, Environments::read).await?;
     let refresh = plan.refresh;
-    let again = kept.filter(|_| refresh != Refresh::Fresh);
-    let refused = again.as_ref().and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
+    let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh);
+    let refused = again.and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());
     let inspection = validation::inspect_scripts(pipeline(plan).await?, &plan.daemon, &plan.id, &plan.places).await;
     let begun = Instant::now();
-    let built = match &again {
+    let mut built = match again {
         Some(kept) => give_again(plan, kept, report).await,
         None => build(plan, Some(report)).await,
+    };
+    let replaced = match (&mut built, kept.as_ref()) {
+        (Ok(built), Some(kept)) if built.is_without_snapshot => use_earlier(plan, kept, built, report).await,
+        _ => Vec::new(),
     };
     let took = begun.elapsed();
     inspection.report(plan, built.as_ref().ok().map(|built| &built.environment), report).await;
     let built = built?;
+    let is_earlier = !replaced.is_empty();
+    let mut without = [replaced, built.environment.without.clone()].concat();
+    without.sort_by_key(|part| part.kind);
     if let Some(condition) = secrets_condition(&built) {
         let _ = report.send(condition).await;
     }
@@ -65,10 +74,16 @@ pub(super) async fn provide_environment(
             message = format!("{message}; built anew, not restored: {why}");
             reason::BUILT_ANEW
         }
+        None if is_earlier => reason::GIVEN_AGAIN,
+        None if !without.is_empty() => reason::BUILT_WITHOUT,
         None if !built.skipped.is_empty() => reason::PROVIDER_SKIPPED,
         None if again.is_some() => reason::GIVEN_AGAIN,
         None => reason::BUILT,
     };
+    if !without.is_empty() {
+        let parts: Vec<String> = without.iter().map(ToString::to_string).collect();
+        message = format!("{message}; without: {}", parts.join("; "));
+    }
     if !built.skipped.is_empty() {
         message = format!("{message}; without failed providers: {}", built.skipped.join("; "));
     }
@@ -80,9 +95,32 @@ pub(super) async fn provide_environment(
         let _ = report.send(condition(kind, ConditionStatus::True, reason::CURRENT, message)).await;
     }
     if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
-        compare(plan, &kept, report).await;
+        compare(plan, kept, report).await;
     }
-    Ok(built)
+    Ok((built, without))
+}
+
+/// Replaces the environment of a degraded launch that lacks its snapshot by the environment of the launch before. Only
+/// agentd's own variables would be left otherwise. Returns the replaced parts; none if nothing was replaced.
+async fn use_earlier(
+    plan: &LaunchPlan,
+    kept: &StoredEnvironments,
+    built: &mut BuiltEnvironment,
+    report: &mpsc::Sender<Progress>,
+) -> Vec<MissingPart> {
+    if restore_obstacle(&kept.last, Timestamp::now()).is_some() {
+        return Vec::new();
+    }
+    // If the earlier environment cannot be restored, the launch continues with the new environment.
+    let Ok(restored) = give_again(plan, kept, report).await else { return Vec::new() };
+    let lacking = std::mem::replace(built, restored).environment.without.into_iter();
+    let launch = kept.last.launch;
+    (lacking.filter(|part| part.kind == MissingKind::Provider))
+        .map(|part| MissingPart {
+            message: format!("{}; the environment of launch {launch} was given again instead", part.message),
+            ..part
+        })
+        .collect()
 }
 
 /// Returns the condition for missing secrets, or else for the named secrets that the agent has. Returns `None`
@@ -156,9 +194,12 @@ async fn compare(plan: &LaunchPlan, kept: &StoredEnvironments, report: &mpsc::Se
     let _ = report.send(condition(ConditionType::EnvironmentDrifted, status, reason, message)).await;
 }
 
-/// Builds a new environment. With `report`, also reports a slow build and the snapshot.
+/// Builds a new environment. With `report`, also reports a slow build and the snapshot. A build without `report` serves
+/// for a comparison, and leaves out nothing.
 async fn build(plan: &LaunchPlan, report: Option<&mpsc::Sender<Progress>>) -> Result<BuiltEnvironment, Failure> {
-    let (pipeline, target) = (pipeline(plan).await?, plan.target());
+    let pipeline = pipeline(plan).await?;
+    let target = plan.target();
+    let target = Target { is_degraded: target.is_degraded && report.is_some(), ..target };
     let building = pipeline.build(&target, &plan.daemon.trust, &plan.secrets);
     let built = match report {
         Some(report) => {

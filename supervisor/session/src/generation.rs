@@ -28,6 +28,7 @@ use agentd_environment::{
 };
 
 use agentd_host::directories::{Directories, DirectoryError};
+use agentd_note::Template;
 
 use agentd_plugin_set::{ManagedPlugin, NoHost, Plugins};
 use agentd_prerequisite::{self as prerequisite, CheckResources, Prerequisites, SessionTraits};
@@ -47,6 +48,8 @@ pub struct Generation {
     pub snapshots: Arc<Snapshots>,
     /// Permits for launches that run side by side.
     pub launches: Arc<Semaphore>,
+    /// Template of the notes to agents.
+    pub template: Arc<Template>,
     capture: Capture,
     loaded: OnceCell<Loadable>,
 }
@@ -106,6 +109,7 @@ impl Generation {
         Ok(Self {
             number: 1,
             snapshots: Arc::new(snapshots),
+            template: template(&config),
             capture,
             environments: Arc::new(environments),
             secrets: Arc::new(Secrets::new(&config, daemon.programs.keeper.clone())),
@@ -130,6 +134,7 @@ impl Generation {
         Self {
             number: self.number + 1,
             snapshots: Arc::new(self.snapshots.reconfigured(options, Arc::new(capture.clone()), environments.vault())),
+            template: template(&config),
             capture,
             environments: Arc::new(environments),
             secrets: Arc::new(Secrets::new(&config, daemon.programs.keeper.clone())),
@@ -362,6 +367,12 @@ impl Generation {
             (None, None) => self.config.default_agent.to_string(),
         }
     }
+}
+
+/// Returns the configured template of notes, or the built-in one.
+fn template(config: &Config) -> Arc<Template> {
+    let configured = config.resume.note_template.as_ref().and_then(|configured| configured.template.as_ref().ok());
+    configured.map_or_else(|| Arc::new(Template::built_in()), Arc::clone)
 }
 
 fn capture(config: &Config, programs: &Programs) -> Capture {

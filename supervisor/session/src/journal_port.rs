@@ -139,6 +139,7 @@ fn must_outlive_a_power_cut(body: &Body) -> bool {
             | Body::ContextChanged(_)
             | Body::HintChanged(_)
             | Body::TitleChanged(_)
+            | Body::ScriptProposed(_)
     )
 }
 

@@ -48,11 +48,15 @@ pub(crate) struct LaunchPlan {
     pub wait_until: Option<Timestamp>,
     /// Requester that forced the launch despite missing prerequisites.
     pub forced_by: Option<Requester>,
+    /// Requester that allowed the launch to leave out failed parts.
+    pub degraded_by: Option<Requester>,
     /// First expiry of the present environment's variables, and the time of their renewal.
     pub schedule: Option<(Timestamp, Timestamp)>,
     /// Names of the session's prerequisites.
     pub needed: BTreeSet<String>,
 
+    /// Home directory of sessions.
+    pub home: Option<PathBuf>,
     /// Label of the agent, for plugins and prerequisites.
     pub agent: String,
     /// Program and arguments of the agent. A problem fails the launch when the agent is to be started.
@@ -103,19 +107,21 @@ impl LaunchPlan {
             Run::Preparing(preparing) => (preparing.wait_until, preparing.reason),
             Run::Ended(_) | Run::Running(_) => (None, LaunchReason::Unknown),
         };
-        let (forced_by, schedule) = (state.forced_by.clone(), state.expires.zip(state.renews));
+        let (forced_by, degraded_by) = (state.forced_by.clone(), state.degraded_by.clone());
+        let schedule = state.expires.zip(state.renews);
         let context = state.context.clone();
         Self {
             reason,
             context,
             wait_until,
             forced_by,
+            degraded_by,
             schedule,
             ..Self::new(generation, &document.id, &document.spec, launch)
         }
     }
 
-    /// Plans a launch that neither waits nor is forced.
+    /// Plans a launch that neither waits nor is forced nor degraded.
     pub(crate) fn new(generation: &Arc<Generation>, id: &SessionId, spec: &Arc<SessionSpec>, launch: u64) -> Self {
         let Generation { daemon, config, .. } = &**generation;
         let directories = &daemon.directories;
@@ -128,9 +134,11 @@ impl LaunchPlan {
             context: Context::default(),
             wait_until: None,
             forced_by: None,
+            degraded_by: None,
             schedule: None,
             needed: generation.needed(spec),
 
+            home: config.environment.home_directory(),
             agent: generation.agent_label(spec),
             command: generation.agent_command(spec),
             refresh: generation.refresh_policy(spec),
@@ -169,6 +177,11 @@ impl LaunchPlan {
         }
     }
 
+    /// Returns the requester that let the launch ignore unmet prerequisites.
+    pub(crate) fn forced(&self) -> Option<&Requester> {
+        self.forced_by.as_ref().or(self.degraded_by.as_ref())
+    }
+
     /// Returns the pipeline of providers; see [`Generation::pipeline`].
     pub(crate) async fn pipeline(&self) -> Result<&Pipeline, NoHost> {
         self.generation.pipeline().await
@@ -193,6 +206,7 @@ impl LaunchPlan {
             command: self.command.as_ref().cloned().unwrap_or_default(),
             scopes: self.scopes.clone(),
             launch: self.launch,
+            is_degraded: self.degraded_by.is_some(),
             places: self.places.clone(),
             files: self.files.clone(),
             socket: self.guest_socket.clone(),

@@ -18,6 +18,7 @@ pub mod draining;
 mod drive;
 mod ending;
 mod environment;
+mod facts;
 mod follow;
 pub mod generation;
 pub mod isolation;
@@ -25,13 +26,18 @@ mod journal_port;
 mod keeper_search;
 pub mod launch;
 mod launch_plan;
+mod mcp;
 mod needs;
+mod note;
 mod patient;
+mod proposal;
+mod prune;
 pub mod pulse;
 mod recheck;
 mod registry;
 mod resting;
-
+mod stale_list;
+pub mod staleness;
 mod tally;
 mod tools;
 mod validation;
@@ -53,12 +59,15 @@ pub use context::missing_files;
 use document::VERSION as DOCUMENT_VERSION;
 pub use drive::CommandResult;
 pub use environment::{build_now, kept};
+pub use note::preview as preview_note;
+pub use proposal::{path_of as proposal_path, propose};
 pub use recheck::recheck;
 pub use registry::{ParentSession, Sessions};
 pub use tally::SessionCounts;
 pub use tools::missing as missing_tools;
 pub use validation::validate;
 
+use agentd_decide::facts::Baseline;
 use agentd_decide::state::{Ended, Run, State};
 use document::Document;
 use drive::Request;
@@ -99,17 +108,20 @@ pub struct Published {
     current: bool,
     /// Whether the session is set aside: its journal cannot be read, so the state of its agent is unknown.
     set_aside: bool,
+    /// State in which the agent last worked.
+    baseline: Arc<Baseline>,
 }
 
 impl Published {
-    fn new(view: SessionView, remembered: u64, current: bool) -> Self {
-        Self { view: Arc::new(view), remembered, current, set_aside: false }
+    fn new(view: SessionView, state: &State, remembered: u64, current: bool) -> Self {
+        let baseline = Arc::clone(&state.facts.baseline);
+        Self { view: Arc::new(view), remembered, current, set_aside: false, baseline }
     }
 
     fn unreadable(document: &Document, state: &State, reason: String) -> Self {
         let mut view = view(document, state, (Phase::Failed, None));
         view.status.message = Some(reason);
-        Self { view: Arc::new(view), remembered: 0, current: true, set_aside: true }
+        Self { set_aside: true, ..Self::new(view, state, 0, true) }
     }
 }
 
@@ -133,10 +145,21 @@ impl Session {
         self.view().status.context.as_ref().map(Context::from).unwrap_or_default()
     }
 
+    /// Returns the published view, and the state in which the agent last worked.
+    fn view_and_baseline(&self) -> (Arc<SessionView>, Arc<Baseline>) {
+        let published = self.published.borrow();
+        (Arc::clone(&published.view), Arc::clone(&published.baseline))
+    }
+
     /// Reports whether the session may still have an agent, which a removal would leave behind.
     pub fn may_run(&self) -> bool {
         let published = self.published.borrow();
         published.set_aside || !published.view.status.phase.is_over()
+    }
+
+    /// Reports whether the session is set aside, because its journal cannot be read.
+    fn is_set_aside(&self) -> bool {
+        self.published.borrow().set_aside
     }
 
     /// Returns a receiver of the published states. It closes when the session is removed or the daemon ends.
@@ -164,10 +187,21 @@ impl Session {
         self.inbox.try_send(Box::new(Request::Reports { launch, reports, is_redeclared })).is_ok()
     }
 
-    async fn release(&self) -> Result<(), Problem> {
+    /// Returns the state that the session has folded from its journal.
+    async fn state(&self) -> Result<Box<State>, Problem> {
+        if let Some(state) = self.driver.state() {
+            return Ok(state);
+        }
         let (reply, answer) = oneshot::channel();
         self.driver.wake();
-        self.inbox.send(Box::new(Request::Release { reply })).await.map_err(|_| unavailable())?;
+        self.inbox.send(Box::new(Request::State { reply })).await.map_err(|_| unavailable())?;
+        answer.await.map_err(|_| unavailable())?
+    }
+
+    async fn release(&self, seen: Option<u64>) -> Result<(), Problem> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.wake();
+        self.inbox.send(Box::new(Request::Release { seen, reply })).await.map_err(|_| unavailable())?;
         answer.await.map_err(|_| unavailable())?
     }
 
@@ -225,9 +259,11 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             hint: state.hint.clone(),
             context: (!state.context.is_empty()).then(|| ContextView::new(&state.context, &state.context_missing)),
             progress: state.progress.clone(),
+            script_proposal: state.proposal.clone(),
             last_observed_at: state.observed,
             idle_since: state.idle_since(),
             launches: state.launches,
+            degraded: state.degraded.clone(),
             turn,
             queue: state
                 .queue
@@ -235,6 +271,8 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
                 .map(|queued| TurnView { id: queued.id.clone(), prompt: queued.prompt.clone(), silent: false })
                 .collect(),
             permissions: state.permissions.iter().map(|open| open.request.clone()).collect(),
+            facts: state.facts.last.clone(),
+            staleness: state.staleness.findings.clone(),
             last_seq: state.seq,
             updated: state.updated,
         },

@@ -1,5 +1,5 @@
 //! The prerequisites of a launch: checks them before and after the environment is built. Missing ones refuse the
-//! launch, are waited for, or are ignored on request.
+//! launch, are waited for, or are ignored on request. A degraded launch waits if requested, and then leaves them out.
 //!
 //! Waiting holds no launch permit, so a session that waits for a VPN does not keep others from starting. The end
 //! of a wait is a time in the journal, so it holds for the next daemon as well.
@@ -8,10 +8,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, Moment, PrerequisiteView, PrerequisitesChecked, PrerequisitesForced};
 use agentd_api::reason;
-use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
 use agentd_api::{Body, Code, Problem};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -39,11 +40,18 @@ pub(super) struct LaunchPrerequisites<'a> {
     report: &'a mpsc::Sender<Progress>,
     /// The reports of this launch so far.
     reports: Vec<CheckReport>,
+    /// Unmet prerequisites that the degraded launch leaves out.
+    left_out: Vec<MissingPart>,
 }
 
 impl<'a> LaunchPrerequisites<'a> {
     pub(super) fn new(plan: &'a LaunchPlan, report: &'a mpsc::Sender<Progress>) -> Self {
-        Self { plan, report, reports: Vec::new() }
+        Self { plan, report, reports: Vec::new(), left_out: Vec::new() }
+    }
+
+    /// Returns the unmet prerequisites that the degraded launch left out.
+    pub(super) fn left_out(self) -> Vec<MissingPart> {
+        self.left_out
     }
 
     /// Checks the prerequisites that need no environment.
@@ -57,7 +65,7 @@ impl<'a> LaunchPrerequisites<'a> {
         let left = self.plan.needed.len() - names.len();
         self.meet(prerequisites, names, Moment::BeforeEnvironment, None).await?;
         if left == 0 {
-            self.say(verdict(&self.reports, self.plan.forced_by.as_ref())).await;
+            self.say(verdict(&self.reports, self.plan.forced())).await;
         } else {
             let message = format!("{left} of its prerequisites are checked after its environment is built");
             self.say((ConditionStatus::Unknown, reason::AFTER_ENVIRONMENT, message)).await;
@@ -77,7 +85,7 @@ impl<'a> LaunchPrerequisites<'a> {
         }
         let subject = subject(self.plan, environment);
         self.meet(prerequisites, names, Moment::AfterEnvironment, Some(&Arc::new(subject))).await?;
-        self.say(verdict(&self.reports, self.plan.forced_by.as_ref())).await;
+        self.say(verdict(&self.reports, self.plan.forced())).await;
         Ok(())
     }
 
@@ -162,7 +170,10 @@ impl<'a> LaunchPrerequisites<'a> {
         if missing.is_empty() {
             return Ok(());
         }
-        if let Some(by) = self.plan.forced_by.clone() {
+        if let Some(by) = self.plan.forced().cloned() {
+            if self.plan.degraded_by.is_some() {
+                self.left_out.extend(found.iter().filter(|report| report.is_obstacle()).map(missing_part));
+            }
             tracing::warn!(
                 ?missing, %by,
                 "launching a session despite missing prerequisites, as requested"
@@ -190,6 +201,13 @@ impl<'a> LaunchPrerequisites<'a> {
         let kind = ConditionType::PrerequisitesMet;
         let _ = self.report.send(Progress::Condition { kind, status, reason: reason.to_owned(), message }).await;
     }
+}
+
+/// Describes an unmet prerequisite as a part that a degraded launch left out.
+fn missing_part(report: &CheckReport) -> MissingPart {
+    let remedy = report.remedy.as_ref().map(|remedy| format!("; {remedy}")).unwrap_or_default();
+    let message = format!("{}{remedy}", report.summary);
+    MissingPart { kind: MissingKind::Prerequisite, name: report.name.clone(), message }
 }
 
 /// Returns the pause between the beginnings of two rounds. At most [`MAX_ROUNDS`] rounds run at once, however long a
@@ -247,7 +265,10 @@ pub(super) async fn kept_subject(
 }
 
 /// Returns the refusal of a launch, by the checks that need no environment.
-pub(super) async fn refusal(generation: &Generation, spec: &SessionSpec) -> Option<Problem> {
+pub(super) async fn refusal(
+    generation: &Generation,
+    SessionView { spec, status, .. }: &SessionView,
+) -> Option<Problem> {
     let names = generation.needed(spec);
     if names.is_empty() {
         return None;
@@ -264,8 +285,9 @@ pub(super) async fn refusal(generation: &Generation, spec: &SessionSpec) -> Opti
     let mut reports = prerequisites.round(wanted, None).await;
     reports.retain(CheckReport::is_obstacle);
     (!reports.is_empty()).then(|| {
-        let mut problem =
-            Problem::new(Code::PrerequisitesNotMet, lines(&reports, |_| true)).hint(hint::RESUME_WITH_WAIT);
+        let remedy = hint::RESUME_WITH_WAIT.to_owned();
+        let remedy = status.hint.as_ref().map(|hint| hint::of_session(&remedy, hint)).unwrap_or(remedy);
+        let mut problem = Problem::new(Code::PrerequisitesNotMet, lines(&reports, |_| true)).hint(remedy);
         problem.prerequisites = reports;
         problem
     })
@@ -303,6 +325,31 @@ pub(crate) async fn check_now(
     reports.pop().ok_or_else(|| {
         Problem::new(Code::Internal, "internal error: the check returned no report (please report, with agentd.log)")
     })
+}
+
+/// Time for which the result of a check serves further requests for a session. A process inside a session may make
+/// such requests as fast as it can.
+const ASKED_AGAIN: Duration = Duration::from_secs(2);
+
+/// Checks all prerequisites of a session now, and returns them with their reports. A check of the environment gets the
+/// environment of the last launch, and is left out before the first launch.
+pub(crate) async fn check_all(generation: &Generation, session: &Session) -> Result<Vec<PrerequisiteView>, Problem> {
+    let names = generation.needed(&session.view().spec);
+    let prerequisites = loaded(generation, &names).await?;
+    let subject = kept_subject(generation, session).await?;
+    let is_checked = |name: &&String| {
+        prerequisites.holds(name) && (subject.is_some() || prerequisites.moment(name) == Moment::BeforeEnvironment)
+    };
+    let fresh = Freshness::Begun(ASKED_AGAIN);
+    let wanted = names.iter().filter(is_checked).map(|name| RequestedCheck { name: name.clone(), fresh }).collect();
+    let reports = prerequisites.round(wanted, subject.as_ref()).await;
+    let mut views = views(generation, std::slice::from_ref(session), Some(session)).await?;
+    for report in reports {
+        if let Some(view) = views.iter_mut().find(|view| view.name == report.name) {
+            view.report = Some(report);
+        }
+    }
+    Ok(views)
 }
 
 /// Returns the prerequisites with the active sessions that need them. With a session, only those of that session.

@@ -411,14 +411,14 @@ impl Sessions {
         self.room(&sessions)
     }
 
-    /// Begins the next launch of a session. Without a wait and without force, a missing prerequisite refuses the
-    /// request at once.
+    /// Begins the next launch of a session. If the launch neither waits nor is forced or degraded, a missing
+    /// prerequisite refuses the request at once.
     pub async fn resume(&self, session: &Session, fresh: bool, terms: LaunchTerms) -> Result<(), Problem> {
         self.check_room().await?;
-        if terms.wait_until.is_none() && terms.forced_by.is_none() {
+        if terms.wait_until.is_none() && !terms.is_forced() {
             let (generation, view) = (self.generations.now(), session.view());
             if !view.status.phase.is_active()
-                && let Some(problem) = needs::refusal(&generation, &view.spec).await
+                && let Some(problem) = needs::refusal(&generation, &view).await
             {
                 return Err(problem);
             }
@@ -443,6 +443,11 @@ impl Sessions {
     /// as well.
     pub async fn check_now(&self, name: &str, session: Option<&Session>) -> Result<CheckReport, Problem> {
         needs::check_now(&self.generations.now(), name, session).await
+    }
+
+    /// Checks all prerequisites of the session now.
+    pub async fn check_all(&self, session: &Session) -> Result<Vec<PrerequisiteView>, Problem> {
+        needs::check_all(&self.generations.now(), session).await
     }
 
     /// Refuses when no further session may become active.
@@ -470,12 +475,12 @@ impl Sessions {
         Err(Problem::new(Code::TooManySessions, detail).hint(hint::STOP_ANOTHER))
     }
 
-    /// Removes a session that is not active, with all its files.
-    pub async fn remove(&self, session: &Session) -> Result<(), Problem> {
+    /// Removes a session that is not active, with all its files. With `seen`, only if that is still its last event.
+    pub async fn remove(&self, session: &Session, seen: Option<u64>) -> Result<(), Problem> {
         // `read` deletes directories with the prefix for removal, so wait until it has finished.
         self.whole().await;
         fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
-        session.release().await?;
+        session.release(seen).await?;
         lock(&self.known).remove(session.id());
         let generation = self.generations.now();
         let directories = &generation.daemon.directories;

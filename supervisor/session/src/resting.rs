@@ -15,6 +15,7 @@ use super::document::Document;
 use super::drive::{Driver, Processes, Request};
 use super::{Published, view};
 use crate::generation::Generations;
+use agentd_decide::state::State;
 
 /// Maximum number of requests that wait for one session's driver.
 const INBOX: usize = 16;
@@ -38,7 +39,7 @@ impl SessionParts {
     pub(super) fn of(generations: &Generations, mut document: Document, may_have_remains: bool) -> Self {
         let (inbox, receiver) = mpsc::channel(INBOX);
         let state = document.take_state();
-        let first = Published::new(view(&document, &state, (state.phase(), None)), state.seq, false);
+        let first = Published::new(view(&document, &state, (state.phase(), None)), &state, state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
         let mut driver = Box::new(Driver::new(
             generations,
@@ -81,6 +82,12 @@ impl Resting {
             let span = span_of(driver.id());
             self.started.spawn(pulse.of(driver.run()).instrument(span));
         }
+    }
+
+    /// Returns the state of a driver that has not been started, if the state is complete.
+    pub(super) fn state(&self) -> Option<Box<State>> {
+        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner);
+        driver.as_ref().filter(|driver| driver.recorder.current).map(|driver| Box::new(driver.state().clone()))
     }
 
     /// Takes over the generation in force, so that a resting driver does not keep an old one loaded. A started

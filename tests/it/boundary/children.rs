@@ -13,7 +13,7 @@ use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, scripted_agent};
 
 /// Sends a request from inside the session's agent, and returns its answer.
-async fn ask(daemon: &Daemon, session: &Session, method: &str, path: &str, body: &Value) -> (u16, Value) {
+pub(crate) async fn ask(daemon: &Daemon, session: &Session, method: &str, path: &str, body: &Value) -> (u16, Value) {
     let words = [scripted_agent(), "ask".into(), daemon.client.socket().into(), method.into(), path.into()].map(quoted);
     let turn = session.turn(&format!("do {} {}", words.join(" "), quoted(body.to_string()))).await;
     let status = turn.text.split(' ').nth(1).and_then(|status| status.parse().ok());
@@ -21,14 +21,14 @@ async fn ask(daemon: &Daemon, session: &Session, method: &str, path: &str, body:
     (status.unwrap_or_else(|| panic!("{}", turn.text)), document.unwrap_or_default())
 }
 
-fn refusal(answer: &(u16, Value)) -> String {
+pub(crate) fn refusal(answer: &(u16, Value)) -> String {
     let problem: Problem =
         serde_json::from_value(answer.1.clone()).unwrap_or_else(|error| panic!("{error}: {answer:?}"));
     assert!(problem.hint.is_some(), "{problem:?}");
     problem.code.as_str()
 }
 
-async fn running() -> (Daemon, Session) {
+pub(crate) async fn running() -> (Daemon, Session) {
     let daemon = Daemon::prepare();
     daemon.configure(|config| format!("{config}\n[control]\nguests = \"children\"\nguest_sessions = 2\n"));
     let mut daemon = daemon;

@@ -1,7 +1,7 @@
 //! Calls to agentd from inside a session. The daemon refuses an agent's forbidden calls, also from a process that hides
 //! that it belongs to the session.
 
-mod children;
+pub(crate) mod children;
 mod socket;
 pub(crate) mod table;
 

@@ -28,13 +28,16 @@ pub(crate) struct Plan<'a> {
 /// A call, with its name, method, path and body.
 type Row = (String, &'static str, String, Value);
 
-/// Returns the calls that change what a session remembers: method, end of the path, and body.
-fn remembered() -> [(&'static str, &'static str, Value); 4] {
+/// Returns the calls by which a session changes what it remembers, proposes a script and asks for checks: method, end
+/// of the path, and body.
+fn remembered() -> [(&'static str, &'static str, Value); 6] {
     [
         ("PATCH", "/context", json!({ "sets": { "files": ["/etc/hostname"] } })),
         ("PUT", "/hint", json!({ "hint": "source setup.sh" })),
         ("PUT", "/title", json!({ "title": "a title" })),
         ("PUT", "/progress", json!({ "message": "half way", "percent": 50 })),
+        ("PUT", "/script-proposal", json!({ "text": "export PROPOSED=1", "explanation": "it may ask" })),
+        ("POST", "/prerequisites/check", Value::Null),
     ]
 }
 
@@ -49,6 +52,8 @@ impl Plan<'_> {
             "/environment?at=created",
             "/validation",
             "/context",
+            "/script-proposal?diff=true",
+            "/note",
         ]
         .map(|rest| format!("{own}{rest}"))
         .into_iter()
@@ -71,10 +76,12 @@ impl Plan<'_> {
             ("POST", format!("{own}/permissions/{}", self.request), yes.clone()),
             ("POST", format!("{victim}/permissions/{}", self.victims_request), yes),
             ("POST", "/v1/sessions".to_owned(), any.clone()),
-            ("POST", "/v1/sessions?force".to_owned(), any),
+            ("POST", "/v1/sessions?force".to_owned(), any.clone()),
+            ("POST", "/v1/sessions?degraded".to_owned(), any),
             ("POST", "/v1/scripts/allow".to_owned(), script.clone()),
             ("POST", "/v1/scripts/deny".to_owned(), script),
             ("POST", "/v1/reload".to_owned(), Value::Null),
+            ("POST", "/v1/prune".to_owned(), json!({ "older_than_seconds": 0 })),
             ("POST", "/v1/drain".to_owned(), Value::Null),
             ("DELETE", "/v1/drain".to_owned(), Value::Null),
             ("POST", "/v1/snapshots".to_owned(), json!({ "variables": [] })),
@@ -87,6 +94,7 @@ impl Plan<'_> {
             ("POST", format!("{own}/cancel"), Value::Null),
             ("POST", format!("{own}/stop"), Value::Null),
             ("POST", format!("{own}/resume?force"), Value::Null),
+            ("POST", format!("{own}/resume?degraded"), Value::Null),
             ("DELETE", format!("{own}?force"), Value::Null),
             ("DELETE", format!("{own}/turns/t1"), Value::Null),
             ("POST", format!("{victim}/prompt"), prompt),
@@ -98,8 +106,16 @@ impl Plan<'_> {
         ];
         rows.push(("POST", format!("{own}/observed"), Value::Null));
         rows.extend(remembered().map(|(method, rest, body)| (method, format!("{victim}{rest}"), body)));
-        let reads =
-            ["", "/events?follow=false", "/environment?values=true", "/environment/diff", "/validation", "/context"];
+        let reads = [
+            "",
+            "/events?follow=false",
+            "/environment?values=true",
+            "/environment/diff",
+            "/validation",
+            "/context",
+            "/script-proposal",
+            "/note",
+        ];
         rows.extend(reads.map(|rest| ("GET", format!("{victim}{rest}"), Value::Null)));
         let scripts = format!("/v1/scripts?directory={}&diff=true", in_query(trap));
         let others = ["/v1/version", "/v1/agents", "/v1/doctor", "/v1/plugins", "/v1/prerequisites", "/v1/secrets"];

@@ -17,11 +17,15 @@ use serde_json::value::RawValue;
 
 use crate::bytes::ByteString;
 use crate::context::{ContextChanged, ContextLoaded, HintChanged, ProgressReported, SessionObserved, TitleChanged};
+use crate::degraded::LaunchDegraded;
 use crate::doc::Named;
+use crate::facts::FactsObserved;
 use crate::id::SessionId;
 use crate::isolation::Isolated;
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
+use crate::scripts::ScriptProposed;
 use crate::session::{Condition, SessionSpec};
+use crate::staleness::StalenessFound;
 
 pub use cause::Cause;
 pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
@@ -122,6 +126,8 @@ bodies! {
     "session.created" => SessionCreated(SessionCreated),
     /// A launch begins. Records of kind `condition` report its steps.
     "launch.started" => LaunchStarted(LaunchStarted),
+    /// A launch left out parts that could not be provided, because a caller allowed that.
+    "launch.degraded" => LaunchDegraded(LaunchDegraded),
     /// A launch failed before the conversation was ready.
     "launch.failed" => LaunchFailed(LaunchFailed),
     /// A condition changed.
@@ -136,6 +142,11 @@ bodies! {
     "environment.built" => EnvironmentBuilt(EnvironmentBuilt),
     /// Providers were called again for the parts of the running agent's environment that expire.
     "environment.refreshed" => EnvironmentRefreshed(EnvironmentRefreshed),
+    /// agentd read the facts about the session's directory and its repository. A reading outside of a launch is
+    /// recorded only if the facts differ from the last ones.
+    "facts.observed" => FactsObserved(FactsObserved),
+    /// A launch found that the session is stale.
+    "staleness.found" => StalenessFound(StalenessFound),
     /// The keeper started. From this record on the keeper writes the journal. Written by the keeper.
     "keeper.started" => KeeperStarted(KeeperStarted),
     /// The agent's process started. Written by the keeper.
@@ -167,7 +178,7 @@ bodies! {
     "turn.ended" => TurnEnded(TurnEnded),
     /// The running turn is being cancelled, because a client requested it or the turn reached its limit.
     "turn.cancelling" => TurnCancelling(TurnCancelling),
-    /// The agent asked for permission.
+    /// The agent asked for permission, or agentd asked whether to continue a stale session.
     "permission.requested" => PermissionRequested(PermissionRequested),
     /// A permission request was answered, expired or was cancelled.
     "permission.resolved" => PermissionResolved(PermissionResolved),
@@ -187,6 +198,8 @@ bodies! {
     "progress.reported" => ProgressReported(ProgressReported),
     /// A person looked at the session. Written once a minute at most.
     "session.observed" => SessionObserved(SessionObserved),
+    /// A caller proposed a script for the session's next launches. The record does not contain the script.
+    "script.proposed" => ScriptProposed(ScriptProposed),
     /// A daemon took over the session from a daemon that ended unexpectedly. Meanwhile the session ran without
     /// a daemon.
     "daemon.recovered" => DaemonRecovered(DaemonRecovered),
@@ -260,15 +273,18 @@ pub struct LaunchStarted {
     /// The caller that forced the launch to ignore prerequisites.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub forced_by: Option<Requester>,
+    /// The caller that allowed the launch to leave out failed parts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded_by: Option<Requester>,
     /// The process that requested the launch, if a client did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<Requester>,
 }
 
 impl LaunchStarted {
-    /// Makes the record of a launch that neither waits for prerequisites nor ignores them.
+    /// Makes the record of a launch that neither waits for prerequisites nor leaves anything out.
     pub fn new(launch: u64, reason: LaunchReason, fresh: bool) -> Self {
-        Self { launch, reason, fresh, wait_until: None, forced_by: None, requester: None }
+        Self { launch, reason, fresh, wait_until: None, forced_by: None, degraded_by: None, requester: None }
     }
 }
 

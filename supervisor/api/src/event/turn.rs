@@ -32,6 +32,9 @@ pub struct TurnStarted {
     /// The note that agentd put in front of the prompt, after a resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// Why the note has the built-in template although the configuration names another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note_error: Option<String>,
 }
 
 /// Why agentd ended a turn instead of the agent.
@@ -101,7 +104,8 @@ pub struct TurnCancelling {
 pub struct PermissionRequested {
     /// The permission request.
     pub request: PermissionRequest,
-    /// Id of the agent's JSON-RPC request. `{"verbatim": TEXT}` if no JSON value can hold the id exactly.
+    /// Id of the agent's JSON-RPC request. `{"verbatim": TEXT}` if no JSON value can hold the id exactly. Null for a
+    /// request of agentd itself.
     pub rpc: serde_json::Value,
 }
 

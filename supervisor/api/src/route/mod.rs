@@ -23,10 +23,12 @@ use crate::drain::DrainView;
 use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use crate::event::Event;
 use crate::keep::{KeepRequest, KeepView};
+use crate::note::NoteView;
 use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
-use crate::scripts::{ScriptDecision, ScriptList};
+use crate::prune::{PruneRequest, PruneView};
+use crate::scripts::{ScriptDecision, ScriptList, ScriptProposal};
 use crate::secret::SecretList;
 use crate::session::{
     PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView, StopView,
@@ -278,10 +280,13 @@ routes! {
     RotateKey = Post "/v1/environment/rotate-key" => 200 Document(RotationView);
     /// Adds names to the variables that the whitelist keeps, in the user's file, and reloads.
     Keep = Post "/v1/environment/keep" (KeepRequest) => 200 Document(KeepView);
-    /// Lists the sessions.
-    Sessions = Get "/v1/sessions" => 200 Document(SessionList);
+    /// Removes sessions at rest that match the criteria. With `dry_run` in the body lists them with their sizes.
+    Prune = Post "/v1/prune" (PruneRequest) => 200 Document(PruneView);
+    /// Lists the sessions. With `stale` checks them now, and lists only those with findings of staleness.
+    Sessions = Get "/v1/sessions" { stale: bool } => 200 Document(SessionList);
     /// Creates a session and begins its first launch.
-    CreateSession = Post "/v1/sessions" { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool }
+    CreateSession = Post "/v1/sessions"
+        { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
         (SessionSpec) => 202 Document(SessionView);
     /// Shows a session: specification, status and conditions.
     Session = Get "/v1/sessions/" session => 200 Document(SessionView);
@@ -297,6 +302,8 @@ routes! {
         => 200 Document(DifferenceView);
     /// Lists the warnings that a launch would report now, and launches nothing.
     Validation = Get "/v1/sessions/" session "/validation" => 200 Document(ValidationView);
+    /// Shows the note that the agent would get with the next prompt, and sends nothing.
+    Note = Get "/v1/sessions/" session "/note" => 200 Document(NoteView);
     /// Shows the context of a session: files, applet, endpoints, ports and other sets.
     Context = Get "/v1/sessions/" session "/context" => 200 Document(ContextView);
     /// Changes sets of the context. Sets that the change does not name stay.
@@ -307,6 +314,13 @@ routes! {
     SetTitle = Put "/v1/sessions/" session "/title" (TitleRequest) => 200 Document(SessionView);
     /// Reports the progress of the work.
     ReportProgress = Put "/v1/sessions/" session "/progress" (ProgressRequest) => 200 Document(SessionView);
+    /// Checks the session's prerequisites now.
+    CheckSessionPrerequisites = Post "/v1/sessions/" session "/prerequisites/check" => 200 Document(PrerequisiteList);
+    /// Shows the script that was proposed for the session, and whether it is approved. `diff` adds the text or its
+    /// changes.
+    ScriptProposal = Get "/v1/sessions/" session "/script-proposal" { diff: bool } => 200 Document(ScriptList);
+    /// Proposes a script for the session's next launches. It runs after the owner has approved it.
+    ProposeScript = Put "/v1/sessions/" session "/script-proposal" (ScriptProposal) => 200 Document(ScriptList);
     /// Records that a person looked at the session, once a minute at most.
     Observe = Post "/v1/sessions/" session "/observed" => 200 Document(SessionView);
     /// Queues a turn.
@@ -319,7 +333,8 @@ routes! {
     Stop = Post "/v1/sessions/" session "/stop" { wait: Wait } => 202 Document(StopView);
     /// Launches a session again and continues its conversation, or begins a new conversation.
     Resume = Post "/v1/sessions/" session "/resume"
-        { wait: Wait, new_conversation: bool, wait_for_prerequisites: PrerequisiteWait, force: bool }
+        { wait: Wait, new_conversation: bool, wait_for_prerequisites: PrerequisiteWait, force: bool,
+            degraded: bool }
         => 202 Document(SessionView);
     /// Answers a permission request of the agent.
     Permit = Post "/v1/sessions/" session "/permissions/" permission (PermissionAnswer) => 200 Document(SessionView);

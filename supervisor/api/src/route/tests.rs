@@ -78,8 +78,9 @@ fn a_call_is_read_as_it_is_written() {
                 new_conversation: Some(true),
                 wait_for_prerequisites: Some(Within(Duration::from_mins(1))),
                 force: None,
+                degraded: Some(true),
             },
-            "POST /v1/sessions/k3m/resume?wait=1.5&new_conversation=true&wait_for_prerequisites=60",
+            "POST /v1/sessions/k3m/resume?wait=1.5&new_conversation=true&wait_for_prerequisites=60&degraded=true",
         ),
     ];
     for (call, text) in table {

@@ -84,6 +84,7 @@ fn planned(
     wish: &KeepRequest,
 ) -> Result<PlannedEdit, KeepError> {
     let now = assemble(system.clone(), user.clone(), sources);
+    let template = user.as_ref().and_then(|text| text.template.clone());
     let before = user.map(|text| text.content);
     let content = before.clone().unwrap_or_default();
     let mut document: DocumentMut = content.parse().map_err(|_| KeepError::Mistakes(now.read.mistakes.clone()))?;
@@ -117,7 +118,7 @@ fn planned(
         // New lines get the line ends of the file.
         plan.after = plan.after.replace("\r\n", "\n").replace('\n', "\r\n");
     }
-    let text = Text { path: sources.user.clone(), content: plan.after.clone(), of_user: true };
+    let text = Text { path: sources.user.clone(), content: plan.after.clone(), of_user: true, template };
     let then = assemble(system, Some(text.clone()), sources);
     let is_new = |mistake: &&Mistake| {
         !now.read.mistakes.iter().any(|known| known.key == mistake.key && known.message == mistake.message)

@@ -4,7 +4,7 @@ const HEAD: &str = "# mine\ndefault_agent = \"a\" # this one\n\n[agents.a]\ncomm
 
 fn text(of_user: bool, content: &str) -> Text {
     let path = if of_user { "/home/kim/agentd.toml" } else { "/etc/agentd/agentd.toml" };
-    Text { path: path.into(), content: content.to_owned(), of_user }
+    Text { path: path.into(), content: content.to_owned(), of_user, template: None }
 }
 
 fn of(system: &str, user: Option<&str>, wish: &KeepRequest) -> Result<PlannedEdit, KeepError> {

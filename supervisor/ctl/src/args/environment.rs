@@ -87,7 +87,11 @@ pub(crate) enum ScriptCommand {
     /// confirm. Scripts that it sources in turn are listed, but not covered by the approval.
     Allow {
         /// Directory, or one script
-        directory: PathBuf,
+        #[arg(required_unless_present = "session", conflicts_with = "session")]
+        directory: Option<PathBuf>,
+        /// Approve the script that was proposed for this session
+        #[arg(long)]
+        session: Option<String>,
         /// Do not ask
         #[arg(short, long)]
         yes: bool,
@@ -95,7 +99,11 @@ pub(crate) enum ScriptCommand {
     /// Withdraw the approval of scripts; they no longer run
     Deny {
         /// Directory, or one script
-        directory: PathBuf,
+        #[arg(required_unless_present = "session", conflicts_with = "session")]
+        directory: Option<PathBuf>,
+        /// Deny the script that was proposed for this session
+        #[arg(long)]
+        session: Option<String>,
     },
     /// Make the whitelist keep variables: write their names into your agentd.toml, and show the changed lines
     ///
@@ -112,8 +120,11 @@ pub(crate) enum ScriptCommand {
     /// source in turn
     #[command(name = "scripts")]
     List {
-        #[arg(default_value = ".")]
+        #[arg(default_value = ".", conflicts_with = "session")]
         directory: PathBuf,
+        /// List the script that was proposed for this session
+        #[arg(long)]
+        session: Option<String>,
     },
 }
 

@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod plugin;
+pub(crate) mod prune;
 pub(crate) mod service;
 
 use std::path::PathBuf;
@@ -112,6 +113,9 @@ pub(crate) enum Command {
         /// List stopped sessions too
         #[arg(short, long)]
         all: bool,
+        /// Check the sessions now, stopped ones too, and list only those that are stale, with the findings
+        #[arg(long)]
+        stale: bool,
     },
     /// Show a session's spec, status and conditions
     Show { session: String },
@@ -178,10 +182,18 @@ pub(crate) enum Command {
         #[arg(short, long)]
         force: bool,
     },
+    /// Delete sessions at rest that are no longer used; lists them first and asks
+    ///
+    /// A session must match every given criterion. Active sessions stay, and so do sessions that an active session
+    /// created or that created an active session.
+    Prune(prune::PruneArgs),
     /// Check the prerequisites of sessions now; exit status 1 if a prerequisite is missing
     Check(CheckArgs),
     /// Find mistakes in a session's environment before its next launch; exit status 1 if there are mistakes
     Validate { session: String },
+    /// Show the note that a session's agent gets before the first prompt after a resume or a restart
+    #[command(subcommand)]
+    Note(NoteCommand),
     /// Show a session's environment and the origin of each variable; approve scripts of directories
     #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
     Env(EnvArgs),
@@ -246,6 +258,11 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Check agentd and its installation, with a remedy for each problem; exit status 1 if a check fails
     Doctor(DoctorArgs),
+    /// Serve MCP on standard input and output, for the agent of a session
+    ///
+    /// An agent starts this server by itself: agentd names it when it opens the conversation. Its tools record what
+    /// the session needs after a resume, and show its environment and prerequisites.
+    Mcp,
     /// List the configured agents
     Agents,
     /// Print the versions of agentctl and of the running daemon
@@ -381,7 +398,7 @@ pub(crate) struct SpecArgs {
     pub(crate) command: Vec<String>,
 }
 
-/// Behaviour of a launch if a prerequisite of the session is missing.
+/// Behaviour of a launch if a prerequisite is missing or a part of the session cannot be provided.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct TermsArgs {
     /// Wait for missing prerequisites, at most this long, like `10m` or `8h`; without a limit, one hour
@@ -397,6 +414,9 @@ pub(crate) struct TermsArgs {
     /// Start without missing prerequisites; the journal records the caller
     #[arg(long)]
     pub(crate) force: bool,
+    /// Start without the providers, scripts, secrets and prerequisites that fail, and report them
+    #[arg(long)]
+    pub(crate) degraded: bool,
 }
 
 #[derive(Debug, Args)]
@@ -457,6 +477,15 @@ pub(crate) enum RefreshPolicy {
     Stored,
     /// Use the stored environment, and warn if a new one would differ
     Warn,
+}
+
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum NoteCommand {
+    /// Print the note that the agent would get with the next prompt; sends nothing and starts no agent
+    ///
+    /// For a stopped session, this is the note of a resume now. Its environment is built for the comparison, which
+    /// runs the login shell and the scripts.
+    Preview { session: String },
 }
 
 /// Value of `--resume-note`: mirrors [`agentd_api::session::ResumeNote`].

@@ -111,7 +111,7 @@ fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
             }
         }
     }
-    let all = ["idle", "memory", "permission-limit", "ready", "turn-limit", "wait"];
+    let all = ["idle", "memory", "older-than", "permission-limit", "ready", "turn-limit", "wait"];
     assert_eq!(known, all.map(str::to_owned).into());
 }
 

@@ -281,6 +281,8 @@ impl<'a> Attached<'a> {
                 self.renderer.item(item, false)
             }
             Item::TurnEnded(ended, _) if self.is_goal(&ended.turn) => self.renderer.item(item, true),
+            Item::Note { turn, .. } if talk || self.is_goal(turn) => self.renderer.item(item, false),
+            Item::Note { .. } => Ok(()),
             // A user who runs a single turn knows its prompt.
             Item::Prompt { turn, .. } => self.renderer.item(item, !talk || self.mine.contains(turn)),
             _ if concerned => self.renderer.item(item, false),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use agentd_api::reason::is_progress;
-use agentd_api::session::{ConditionType, Phase, SessionView};
+use agentd_api::session::{ConditionType, PermissionOrigin, PermissionRequest, Phase, SessionView};
 use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
@@ -21,9 +21,12 @@ use crate::stream::{self, EventStream, Next, patiently};
 /// Number of events read to explain a failure; nearly always those of a whole launch.
 const EXPLAINING: u64 = 500;
 
+/// Time in which most launches are over. A longer launch is followed, since it may wait for an answer.
+const AT_ONCE: Duration = Duration::from_secs(2);
+
 impl From<TermsArgs> for Terms {
     fn from(args: TermsArgs) -> Self {
-        Self { wait: args.wait.map(|limit| limit.0), force: args.force }
+        Self { wait: args.wait.map(|limit| limit.0), force: args.force, degraded: args.degraded }
     }
 }
 
@@ -96,7 +99,7 @@ pub(super) async fn resume(
     let id = context.client.find(session).await?.value.id;
     let wait = (!no_wait).then_some(START_WAIT);
     // A launch that may wait for long is followed, so that the user sees its progress.
-    let (at_once, begun) = (wait.filter(|_| terms.wait.is_none()), Instant::now());
+    let (at_once, begun) = (wait.map(|_| AT_ONCE).filter(|_| terms.wait.is_none()), Instant::now());
     let wait = wait.map(|wait| wait + terms.wait.unwrap_or_default());
     let mut document = context.client.resume(id.as_str(), at_once, fresh, terms).await?;
     if let Some(wait) = wait {
@@ -122,6 +125,7 @@ async fn settled(
     let mut told = None;
     waits(&mut told, session::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
     waits(&mut told, session::progress(&document.value).map(str::to_owned))?;
+    waits(&mut told, session::question(&document.value).map(|request| asks(&document.value, request)))?;
     let mut events =
         EventStream::follow(context.client.clone(), id.clone(), StreamStart::After(after), context.starter.clone());
     while !document.value.status.phase.is_settled() {
@@ -134,6 +138,9 @@ async fn settled(
                     waits(&mut told, Some(condition.message))?;
                 }
                 Body::Condition(condition) if condition.kind == ConditionType::PrerequisitesMet => {}
+                Body::PermissionRequested(asked) if asked.request.origin == PermissionOrigin::Agentd => {
+                    waits(&mut told, Some(asks(&document.value, &asked.request)))?;
+                }
                 Body::ConversationOpened(_)
                 | Body::Condition(_)
                 | Body::LaunchFailed(_)
@@ -151,6 +158,13 @@ async fn settled(
         }
     }
     Ok(document)
+}
+
+/// Formats agentd's question about a stale session.
+fn asks(view: &SessionView, request: &PermissionRequest) -> String {
+    let answers = crate::render::answers(request);
+    let title = &request.title;
+    format!("agentd asks whether to {title}; answer with: agentctl answer {} {} {answers}", label(view), request.id)
 }
 
 /// Prints the missing prerequisites, a line for each check, if they changed since the last call.
@@ -204,6 +218,12 @@ async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) ->
             Some(_) if phase == Phase::Stopped => Err(Error::Session {
                 detail: format!("session {label:?} was stopped before it was ready"),
                 hint: Some(format!("agentctl resume {label}")),
+            }),
+            Some(_) if session::question(view).is_some() => Err(Error::Session {
+                detail: format!("session {label:?} waits for the answer to a question"),
+                hint: session::question(view).map(|request| {
+                    format!("agentctl answer {label} {} {}", request.id, crate::render::answers(request))
+                }),
             }),
             Some(wait) => Err(Error::Session {
                 detail: match &view.status.message {

@@ -1,14 +1,16 @@
 //! Implements `agentctl ls` and `agentctl show`.
 
 use agentd_api::context::ContextItem;
+use agentd_api::facts::Repository;
 use agentd_api::isolation::Isolation;
-use agentd_api::session::{Phase, SessionView};
+use agentd_api::session::{Phase, SessionList, SessionView};
 use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
 use crate::error::Error;
+use crate::failure::Failure;
 use crate::prerequisite::Missing;
-use crate::session::{agent, missing, progress};
+use crate::session::{agent, lacking, progress, question, stale};
 use crate::table::{Cut, Table, age};
 use crate::terminal::Screen;
 
@@ -34,7 +36,55 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
     Ok(0)
 }
 
-/// Builds the table of sessions. The column MISSING exists if a session misses something.
+/// Lists the stale sessions with a line for each finding.
+pub(super) async fn ls_stale(context: &Context) -> Result<u8, Error> {
+    let document = context.client.list_stale().await?;
+    if context.json {
+        print_document(&document.raw)?;
+        return Ok(0);
+    }
+    let SessionList { sessions, unreadable, unchecked } = document.value;
+    if sessions.is_empty() {
+        tell("no session is stale")?;
+    } else {
+        Context::table(&stale_table(&sessions, Screen::stdout()))?;
+    }
+    for unchecked in &unchecked {
+        tell(&format!("cannot check session {}: {}", unchecked.id, unchecked.reason))?;
+    }
+    for unreadable in &unreadable {
+        tell(&format!("cannot read session {}: {}", unreadable.id, unreadable.reason))?;
+    }
+    Ok(0)
+}
+
+fn stale_table(sessions: &[SessionView], screen: Screen) -> Table {
+    let mut table = Table::new(&[
+        ("ID", Cut::Never),
+        ("NAME", Cut::End),
+        ("PHASE", Cut::Never),
+        ("DIRECTORY", Cut::Start),
+        ("KIND", Cut::Never),
+        ("POLICY", Cut::Never),
+        ("FINDING", Cut::End),
+    ]);
+    for view in sessions {
+        for finding in &view.status.staleness {
+            table.row([
+                view.id.to_string(),
+                view.spec.name.as_ref().map(ToString::to_string).unwrap_or_default(),
+                view.status.phase.as_str().to_owned(),
+                screen.line(&view.spec.directory.to_string_lossy()),
+                finding.kind.as_str().to_owned(),
+                finding.policy.as_str().to_owned(),
+                screen.line(&finding.message),
+            ]);
+        }
+    }
+    table
+}
+
+/// Builds the table of sessions. The columns MISSING and STALE exist if a session misses something or is stale.
 fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     let mut columns = vec![
         ("ID", Cut::Never),
@@ -45,8 +95,10 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
         ("AGE", Cut::Never),
         ("TURN", Cut::End),
     ];
-    let is_missing = sessions.iter().any(|view| missing(view).is_some());
+    let is_missing = sessions.iter().any(|view| lacking(view).is_some());
     columns.extend(is_missing.then_some(("MISSING", Cut::End)));
+    let is_stale = sessions.iter().any(|view| stale(view).is_some());
+    columns.extend(is_stale.then_some(("STALE", Cut::End)));
     let mut table = Table::new(&columns);
     for view in sessions {
         let mut row = vec![
@@ -59,9 +111,10 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
             screen.line(&turn(view)),
         ];
         row.extend(is_missing.then(|| {
-            let message = missing(view).unwrap_or_default();
+            let message = lacking(view).unwrap_or_default();
             screen.line(&Missing::of(&message).named_first(&message))
         }));
+        row.extend(is_stale.then(|| stale(view).unwrap_or_default()));
         table.row(row);
     }
     table
@@ -115,6 +168,9 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("phase", Some(status.phase.as_str().to_owned()));
     field("next restart", status.next_restart_at.map(|at| format!("{at} (in {})", age(now, at))));
     field("message", status.message.clone());
+    let failure = Failure::of(view);
+    let may_help = status.phase == Phase::Failed && failure.is_degradable();
+    field("remedy", may_help.then(|| failure.remedy(&label(view), false)));
     field("directory", Some(view.spec.directory.display().to_string()));
     field("agent", Some(agent(view)));
     field(
@@ -134,6 +190,11 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("last observed", observed);
     field("idle since", status.idle_since.map(|at| format!("{at} ({})", age(at, now))));
     field("hint", status.hint.clone());
+    let proposal = status.script_proposal.as_ref().map(|proposed| {
+        let why = proposed.explanation.as_ref().map(|text| format!("{text}; ")).unwrap_or_default();
+        format!("{why}see it with: agentctl env allow --session {}", label(view))
+    });
+    field("proposed script", proposal);
     for (set, items) in status.context.iter().flat_map(|context| &context.sets) {
         let items: Vec<String> = items.iter().map(|item| item.value.clone() + missing_mark(item)).collect();
         field("context", Some(format!("{set}: {}", items.join(", "))));
@@ -144,7 +205,17 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("agent pid", status.agent_pid.map(|pid| pid.to_string()));
     field("keeper pid", status.keeper_pid.map(|pid| pid.to_string()));
     field("launches", Some(status.launches.to_string()));
+    for part in &status.degraded {
+        field("without", Some(part.to_string()));
+    }
     field("events", Some(status.last_seq.to_string()));
+    for (name, value) in status.facts.iter().flat_map(|facts| of_repository(&facts.repository)) {
+        field(name, Some(value));
+    }
+    for finding in &status.staleness {
+        let (kind, policy) = (finding.kind.as_str(), finding.policy.as_str());
+        field("stale", Some(format!("{kind} ({policy}): {}", finding.message)));
+    }
     field("turn", status.turn.as_ref().map(|turn| format!("{}: {}", turn.id, turn.prompt)));
     for waiting in &status.queue {
         field("waiting", Some(format!("{}: {}", waiting.id, waiting.prompt)));
@@ -167,6 +238,31 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     lines.concat()
 }
 
+/// Returns the facts about the repository of the session's directory, each with its name.
+fn of_repository(repository: &Repository) -> Vec<(&'static str, String)> {
+    match repository {
+        Repository::None => vec![("repository", "none".to_owned())],
+        Repository::Unread(unread) => vec![("repository", format!("not read: {}", unread.message))],
+        Repository::Unknown => Vec::new(),
+        Repository::Found(facts) => {
+            let changes = match facts.dirty {
+                Some(true) => " (with changes)",
+                Some(false) => "",
+                None => " (changes unknown)",
+            };
+            let branch = facts.branch.as_deref().unwrap_or("none");
+            let head = facts.head.as_deref().map_or("no commit", |head| head.get(..12).unwrap_or(head));
+            let mut lines = vec![
+                ("repository", facts.root.display().to_string()),
+                ("branch", format!("{branch} at {head}{changes}")),
+            ];
+            let remotes = facts.remotes.iter().map(|(name, urls)| ("remote", format!("{name} {}", urls.join(" "))));
+            lines.extend(remotes);
+            lines
+        }
+    }
+}
+
 /// Returns the agent's isolation and its missing parts. Before an agent runs, returns the requested level.
 fn isolation(view: &SessionView) -> String {
     let Some(held) = &view.status.isolation else {
@@ -178,6 +274,9 @@ fn isolation(view: &SessionView) -> String {
 
 /// Returns the running turn, or the progress of the launch.
 fn turn(view: &SessionView) -> String {
+    if let Some(request) = question(view) {
+        return format!("? {}", request.title);
+    }
     let Some(turn) = &view.status.turn else { return progress(view).map(str::to_owned).unwrap_or_default() };
     if view.status.permissions.is_empty() { turn.prompt.clone() } else { format!("? {}", turn.prompt) }
 }
@@ -233,6 +332,45 @@ mod tests {
         compiles.status.conditions[0].reason = agentd_api::reason::COMPILING_PLUGIN.to_owned();
         let text = table(&[&compiles], screen, now).render(Some(100));
         assert!(text.trim_end().ends_with("compiling corp") && !text.contains("MISSING"), "{text}");
+    }
+
+    #[test]
+    fn a_degraded_session_names_what_it_goes_without_and_a_failed_one_the_degraded_launch() {
+        let time = "2026-01-01T00:00:00Z";
+        let session = |phase: &str, reason: &str, message: &str, degraded: serde_json::Value| -> SessionView {
+            serde_json::from_value(serde_json::json!({
+                "id": "abc", "generation": 1, "created": time, "spec": { "directory": "/d", "name": "fix" },
+                "status": {
+                    "phase": phase, "observed_generation": 1, "launches": 1, "last_seq": 9, "updated": time,
+                    "message": message, "degraded": degraded,
+                    "conditions": [{
+                        "type": "EnvironmentReady", "status": "False", "reason": reason, "message": message,
+                        "last_transition_time": time, "observed_generation": 1,
+                    }],
+                },
+            }))
+            .unwrap()
+        };
+        let (screen, now) = (Screen { terminal: true, colour: false }, time.parse().unwrap());
+        let parts = serde_json::json!([
+            { "kind": "script", "name": "/s.sh", "message": "it failed" },
+            { "kind": "prerequisite", "name": "vpn", "message": "no route" },
+        ]);
+        let degraded = session("idle", "BuiltWithout", "m", parts);
+        let row = table(&[&degraded], screen, now).render(None);
+        assert!(row.contains("MISSING") && row.contains("without script /s.sh\n"), "{row}");
+        let text = describe(&degraded, screen, now);
+        assert!(text.contains("without:       script /s.sh: it failed\n"), "{text}");
+        assert!(text.contains("without:       prerequisite vpn: no route\n") && !text.contains("remedy:"), "{text}");
+
+        let remedy = |reason: &str, message: &str| {
+            describe(&session("failed", reason, message, serde_json::json!([])), screen, now)
+        };
+        let text = remedy("ScriptFailed", "it failed");
+        assert!(text.contains("remedy:") && text.contains("agentctl resume fix --degraded\n"), "{text}");
+        assert!(!remedy("DirectoryGone", "no directory").contains("--degraded"));
+        let refused = format!("whitelist failed; {}", agentd_api::degraded::NOT_LEFT_OUT);
+        assert!(!remedy("ProviderFailed", &refused).contains("--degraded"));
     }
 
     #[test]

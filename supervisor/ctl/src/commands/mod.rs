@@ -3,6 +3,7 @@
 mod audit;
 mod check;
 mod config;
+mod confirm;
 mod context;
 mod doctor;
 mod drain;
@@ -12,7 +13,10 @@ mod info;
 mod life;
 mod list;
 mod man;
+mod mcp;
+mod note;
 mod plugin;
+mod prune;
 mod reload;
 mod secret;
 mod service;
@@ -29,7 +33,7 @@ use std::time::Duration;
 use agentd_api::session::SessionView;
 use hyper::body::Bytes;
 
-use crate::args::{Cli, Command, Global};
+use crate::args::{Cli, Command, Global, NoteCommand};
 use crate::client::Client;
 use crate::demo_agent;
 use crate::documents;
@@ -68,7 +72,12 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
         Command::Man { directory } => return man::man(directory.as_deref()),
         _ => {}
     }
-    let mut context = Context::new(&cli.global)?;
+    let mut global = cli.global;
+    if matches!(cli.command, Command::Mcp) && global.url.is_none() {
+        // agentd names the socket for this server; an address in the agent's environment is of another daemon.
+        global.socket = global.socket.or_else(|| std::env::var_os("AGENTD_SOCKET").map(PathBuf::from));
+    }
+    let mut context = Context::new(&global)?;
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
 
@@ -87,7 +96,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         | Command::Config(_)
         | Command::Drain { .. }
         | Command::Service(_)
-        | Command::Doctor(_) => true,
+        | Command::Doctor(_)
+        // The server waits for a daemon at each call.
+        | Command::Mcp => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -97,7 +108,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
     match command {
         Command::Run(args) => boxed(talk::run(context, args)).await,
         Command::New(args) => boxed(life::new(context, args)).await,
-        Command::Ls { all } => boxed(list::ls(context, all)).await,
+        Command::Ls { stale: true, .. } => boxed(list::ls_stale(context)).await,
+        Command::Ls { all, .. } => boxed(list::ls(context, all)).await,
         Command::Show { session } => boxed(list::show(context, &session)).await,
         Command::Attach { session, from_start, last } => {
             boxed(talk::attach(context, &session, (!from_start).then_some(last))).await
@@ -114,9 +126,11 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
             boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
         }
         Command::Rm { sessions, force } => boxed(life::rm(context, &sessions, force)).await,
+        Command::Prune(args) => boxed(prune::prune(context, &args)).await,
         Command::Audit(args) => boxed(audit::audit(context, &args)).await,
         Command::Check(args) => boxed(check::check(context, args)).await,
         Command::Validate { session } => boxed(validate::validate(context, &session)).await,
+        Command::Note(NoteCommand::Preview { session }) => boxed(note::preview(context, &session)).await,
         Command::Env(args) => boxed(environment::env(context, args)).await,
         Command::Secret { command } => boxed(secret::secret(context, command)).await,
         Command::Answer { session, permission, answer } => {
@@ -132,6 +146,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Config(command) => boxed(config::config(context, command)).await,
         Command::Drain { undo, no_wait } => boxed(drain::drain(context, undo, no_wait)).await,
         Command::Service(command) => boxed(service::service(context, command)).await,
+        Command::Mcp => boxed(mcp::mcp(context)).await,
         Command::Agents => boxed(info::agents(context)).await,
         Command::Version => boxed(info::version(context)).await,
         Command::UpgradeCheck { program } => boxed(upgrade::check(context, program)).await,

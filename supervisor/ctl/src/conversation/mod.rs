@@ -9,11 +9,12 @@ use std::collections::{HashMap, VecDeque};
 
 use agentd_api::event::{
     AgentExited, AnsweredBy, Exceeded, LaunchFailed, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause,
-    TurnEnded,
+    TurnEnded, TurnStarted,
 };
 use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_api::reason::{AUTHENTICATION_REQUIRED_CODE, is_progress};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
+use agentd_api::staleness::{StaleFinding, StalePolicy};
 use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
@@ -34,6 +35,11 @@ pub(crate) enum Item {
     ToolBegan {
         title: String,
         kind: Option<String>,
+    },
+    /// The note that the agent got before the prompt.
+    Note {
+        turn: TurnId,
+        note: String,
     },
     /// Tool output since the previous item.
     ToolOutput(String),
@@ -208,15 +214,7 @@ impl Conversation {
                 self.waiting.push_back((queued.turn.clone(), queued.prompt.clone()));
                 Vec::new()
             }
-            Body::TurnStarted(started) => {
-                self.running = Some(started.turn.clone());
-                self.asked = Some((started.rpc, None));
-                let at = self.waiting.iter().position(|(turn, _)| *turn == started.turn);
-                let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
-                let note = started.note.iter().map(|note| Item::Detail(format!("note to the agent: {note}")));
-                let prompt = Item::Prompt { turn: started.turn.clone(), prompt };
-                note.chain(std::iter::once(prompt)).collect()
-            }
+            Body::TurnStarted(started) => self.turn_started(started),
             Body::TurnEnded(ended) => {
                 let failure = self.failure_of(ended);
                 self.waiting.retain(|(turn, _)| *turn != ended.turn);
@@ -227,6 +225,7 @@ impl Conversation {
                 }
                 vec![Item::TurnEnded(ended.clone(), failure)]
             }
+            Body::StalenessFound(found) => found.findings.iter().map(stale).collect(),
             Body::PermissionRequested(requested) => {
                 self.permissions.push(requested.request.clone());
                 Vec::new() // asked from the state, and only when it is still open
@@ -243,6 +242,13 @@ impl Conversation {
             Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
                 vec![Item::Detail(format!("files rewritten: {}", refreshed.files.join(", ")))]
             }
+            Body::ScriptProposed(proposed) => {
+                let why = proposed.explanation.as_ref().map(|text| format!(": {text}")).unwrap_or_default();
+                vec![Item::Warning(format!(
+                    "a script was proposed for this session{why}; `agentctl env allow --session SESSION` shows it and \
+                     asks"
+                ))]
+            }
             Body::DaemonRecovered(recovered) => {
                 vec![Item::Detail(format!("agentd {} took over the session", recovered.version))]
             }
@@ -251,6 +257,18 @@ impl Conversation {
             }
             body => remembered(body).into_iter().map(Item::Detail).collect(),
         }
+    }
+
+    fn turn_started(&mut self, started: &TurnStarted) -> Vec<Item> {
+        let turn = &started.turn;
+        self.running = Some(turn.clone());
+        self.asked = Some((started.rpc, None));
+        let at = self.waiting.iter().position(|(waiting, _)| waiting == turn);
+        let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
+        let failed = |error| format!("the note has the built-in template, since the configured one failed: {error}");
+        let error = started.note_error.iter().map(|error| Item::Warning(failed(error)));
+        let note = started.note.iter().map(|note| Item::Note { turn: turn.clone(), note: note.clone() });
+        error.chain(note).chain(std::iter::once(Item::Prompt { turn: turn.clone(), prompt })).collect()
     }
 
     fn update(&mut self, update: Option<Update>) -> Vec<Item> {
@@ -307,7 +325,7 @@ impl Conversation {
             return awaited(&condition.message).into_iter().map(Item::Progress).collect();
         }
         let bad = match condition.kind {
-            ConditionType::EnvironmentDrifted => ConditionStatus::True,
+            ConditionType::EnvironmentDrifted | ConditionType::Degraded => ConditionStatus::True,
             _ => ConditionStatus::False,
         };
         // A condition that ended with the agent, or ends because of the stop, is not news.
@@ -424,6 +442,11 @@ impl Conversation {
 
 fn text_of(condition: &Condition) -> String {
     format!("{:?}: {}", condition.kind, condition.message)
+}
+
+fn stale(finding: &StaleFinding) -> Item {
+    let text = format!("the session is stale ({}): {}", finding.kind.as_str(), finding.message);
+    if finding.policy >= StalePolicy::Warn { Item::Warning(text) } else { Item::Detail(text) }
 }
 
 fn warning(condition: &Condition) -> Item {

@@ -7,6 +7,7 @@
 mod call;
 mod id;
 mod incoming;
+mod mcp;
 mod outgoing;
 
 pub use call::Call;
@@ -14,6 +15,7 @@ pub use incoming::{
     Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
     session_title, stop_reason, tool_call,
 };
+pub use mcp::OwnServer;
 pub use outgoing::{cancel, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method};
 
 /// Names of the methods, as recorded in `agent.in` and `agent.out`.

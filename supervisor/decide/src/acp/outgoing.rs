@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::mcp::{OwnServer, servers};
 use super::{id, method};
 
 #[derive(Serialize)]
@@ -38,16 +39,18 @@ pub fn initialize(id: u64) -> Box<RawValue> {
     line(Some(id), method::INITIALIZE, request)
 }
 
-pub fn new_conversation(id: u64, directory: &Path) -> Box<RawValue> {
-    line(Some(id), method::NEW, NewSessionRequest::new(directory))
+pub fn new_conversation(id: u64, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
+    line(Some(id), method::NEW, NewSessionRequest::new(directory).mcp_servers(servers(own)))
 }
 
-pub fn load(id: u64, conversation: &str, directory: &Path) -> Box<RawValue> {
-    line(Some(id), method::LOAD, LoadSessionRequest::new(conversation.to_owned(), directory))
+pub fn load(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
+    let request = LoadSessionRequest::new(conversation.to_owned(), directory).mcp_servers(servers(own));
+    line(Some(id), method::LOAD, request)
 }
 
-pub fn resume(id: u64, conversation: &str, directory: &Path) -> Box<RawValue> {
-    line(Some(id), method::RESUME, ResumeSessionRequest::new(conversation.to_owned(), directory))
+pub fn resume(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
+    let request = ResumeSessionRequest::new(conversation.to_owned(), directory).mcp_servers(servers(own));
+    line(Some(id), method::RESUME, request)
 }
 
 /// Builds `session/prompt`. agentd's `note` is a separate text block before the client's text.
@@ -106,9 +109,9 @@ mod tests {
         let directory = Path::new("/work");
         let lines = [
             (initialize(1), r#""method":"initialize","params":{"protocolVersion":1,"#),
-            (new_conversation(2, directory), r#""params":{"cwd":"/work","mcpServers":[]"#),
-            (load(3, "c", directory), r#""method":"session/load","#),
-            (resume(4, "c", directory), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
+            (new_conversation(2, directory, None), r#""params":{"cwd":"/work","mcpServers":[]"#),
+            (load(3, "c", directory, None), r#""method":"session/load","#),
+            (resume(4, "c", directory, None), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
             (prompt(5, "c", None, "hi"), r#""prompt":[{"type":"text","text":"hi"}]"#),
             (prompt(5, "c", Some("n"), "hi"), r#""prompt":[{"type":"text","text":"n"},{"type":"text","text":"hi"}]"#),
             (cancel("c"), r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"c"}}"#),
@@ -125,6 +128,30 @@ mod tests {
         for (line, expected) in lines {
             assert!(line.get().contains(expected), "{} does not contain {expected}", line.get());
             assert!(!line.get().contains('\n'));
+        }
+    }
+
+    #[test]
+    fn every_way_to_open_a_conversation_names_agentds_own_mcp_server() {
+        let (directory, own) = (
+            Path::new("/work"),
+            OwnServer {
+                command: "/bin/agentctl".to_owned(),
+                args: vec!["mcp".to_owned()],
+                env: vec![("AGENTD_SOCKET".to_owned(), "/run/s".to_owned())],
+            },
+        );
+        let expected = serde_json::json!([{
+            "name": "agentd", "command": "/bin/agentctl", "args": ["mcp"],
+            "env": [{ "name": "AGENTD_SOCKET", "value": "/run/s" }],
+        }]);
+        for line in [
+            new_conversation(2, directory, Some(&own)),
+            load(3, "c", directory, Some(&own)),
+            resume(4, "c", directory, Some(&own)),
+        ] {
+            let message: Value = serde_json::from_str(line.get()).unwrap();
+            assert_eq!(message["params"]["mcpServers"], expected, "{message}");
         }
     }
 }

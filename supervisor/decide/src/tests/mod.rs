@@ -9,6 +9,7 @@ use agentd_api::event::{
 };
 use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionSpec};
+use agentd_api::staleness::StalePolicy;
 use jiff::Timestamp;
 use proptest::prelude::*;
 use serde_json::value::RawValue;
@@ -17,11 +18,16 @@ use serde_json::{Value, json};
 use crate::batch::Batch;
 use crate::next::{Facts, Step, next};
 use crate::rules::{Command, LaunchBounds, LaunchTerms, Refusal, decide};
+use crate::staleness::{self, StalenessSettings};
 use crate::state::{Run, State};
 use crate::verdict::RequiredPrerequisites;
 use crate::waits::{is_restarted, over, phase, waits};
 
 mod cases;
+mod compare;
+mod degraded;
+mod proposals;
+mod stale;
 
 const QUEUED_TURNS: usize = 3;
 
@@ -32,6 +38,7 @@ struct World {
     spec: SessionSpec,
     restart: RestartPolicy,
     needed: RequiredPrerequisites,
+    template: agentd_note::Template,
     agent: Option<Agent>,
     /// Number of conversations that agents have created.
     conversations: u64,
@@ -39,6 +46,11 @@ struct World {
     room: usize,
     /// Whether no daemon runs. The keeper and the agent continue.
     down: bool,
+    staleness: StalenessSettings,
+    /// Number of the branch of the session's repository.
+    branch: u8,
+    /// Version of the agent's program.
+    version: u8,
 }
 
 /// Model of an agent: its unanswered requests from agentd, and its own unanswered requests.
@@ -56,8 +68,21 @@ impl World {
         let state = State::new(Timestamp::UNIX_EPOCH);
         let needed = RequiredPrerequisites::new();
         let (room, down) = (usize::MAX, false);
-        let mut world =
-            Self { journal: Vec::new(), state, spec, restart, needed, agent: None, conversations: 0, room, down };
+        let mut world = Self {
+            journal: Vec::new(),
+            state,
+            spec,
+            restart,
+            needed,
+            template: agentd_note::Template::built_in(),
+            agent: None,
+            conversations: 0,
+            room,
+            down,
+            staleness: StalenessSettings::IGNORE,
+            branch: 0,
+            version: 1,
+        };
         let created = SessionCreated { spec: world.spec.clone(), key: None, parent: None, requester: None };
         let started = LaunchStarted::new(1, LaunchReason::Create, false);
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
@@ -119,7 +144,10 @@ impl World {
             restart: self.restart,
             drained: false,
             note: ResumeNote::Brief,
+            mcp: None,
+            template: &self.template,
             needed: &self.needed,
+            staleness: &self.staleness,
         }
     }
 
@@ -155,6 +183,17 @@ impl World {
             return;
         }
         let launch = self.state.launches;
+        if self.state.staleness.refused.is_some() {
+            // No bring-up is in progress.
+            return;
+        }
+        if !self.down {
+            let observed = stale::observed(launch, self.branch);
+            let (batch, outcome) = staleness::observed(&self.state, observed, &self.facts());
+            if !self.write(batch) || outcome != staleness::Outcome::Continue {
+                return;
+            }
+        }
         self.agent = Some(Agent { can_load, asked: Vec::new(), questions: 100, unanswered: Vec::new(), dead: false });
         self.record(Body::AgentStarted(AgentStarted {
             launch,
@@ -194,7 +233,8 @@ impl World {
         }
         let (id, method) = agent.asked.remove(0);
         let result = match method.as_str() {
-            "initialize" => json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": agent.can_load}}),
+            "initialize" => json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": agent.can_load},
+                "agentInfo": {"name": "a", "version": self.version.to_string()}}),
             "session/new" => {
                 self.conversations += 1;
                 json!({"sessionId": format!("c{}", self.conversations)})
@@ -250,6 +290,16 @@ impl World {
         self.down = false;
     }
 
+    /// Records the facts after the agent's work, if they are due and no turn runs.
+    fn read_facts(&mut self) {
+        let in_turn = matches!(&self.state.run, Run::Running(running) if running.turn.is_some());
+        if let Some(due) = self.state.facts.due.filter(|_| !in_turn && !self.down)
+            && let Some(batch) = staleness::reread(&self.state, due.moment, stale::facts(self.branch))
+        {
+            self.write(batch);
+        }
+    }
+
     /// Carries out an act, and the daemon's reaction.
     fn act(&mut self, act: &Act) {
         let client = |world: &mut Self, command| {
@@ -262,14 +312,15 @@ impl World {
             Act::Cancel => client(self, Command::Cancel { turn: None, cause: Cause::default() }),
             Act::Stop => client(self, Command::Stop { reason: "test".into(), cause: Cause::default() }),
             Act::Resume { fresh } => client(self, Command::Resume { fresh: *fresh, terms: LaunchTerms::default() }),
-            Act::Allow => {
+            Act::Answer { allow } => {
                 if let Some(permission) = self.state.permissions.first().map(|open| open.request.id.clone()) {
-                    client(
-                        self,
-                        Command::Answer { permission, answer: PermissionAnswer::Allow, cause: Cause::default() },
-                    );
+                    let answer = if *allow { PermissionAnswer::Allow } else { PermissionAnswer::Deny };
+                    client(self, Command::Answer { permission, answer, cause: Cause::default() });
                 }
             }
+            Act::BranchChanges { branch } => self.branch = *branch,
+            Act::AgentIsReplaced => self.version += 1,
+            Act::FactsAreRead => self.read_facts(),
             Act::AgentStarts { can_load } => self.start_agent(*can_load),
             Act::AgentAnswers { well } => self.agent_answers(*well),
             Act::AgentForgets => self.agent_answers_or_fails(Some(-32002)),
@@ -312,7 +363,16 @@ enum Act {
     Resume {
         fresh: bool,
     },
-    Allow,
+    Answer {
+        allow: bool,
+    },
+    /// The repository is on another branch, by a change of the agent or of another program.
+    BranchChanges {
+        branch: u8,
+    },
+    AgentIsReplaced,
+    /// The reading of facts after the agent's work has ended.
+    FactsAreRead,
     AgentStarts {
         can_load: bool,
     },
@@ -346,7 +406,10 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::Cancel),
         1 => Just(Act::Stop),
         2 => any::<bool>().prop_map(|fresh| Act::Resume { fresh }),
-        1 => Just(Act::Allow),
+        2 => prop::bool::weighted(0.8).prop_map(|allow| Act::Answer { allow }),
+        1 => (0..3_u8).prop_map(|branch| Act::BranchChanges { branch }),
+        1 => Just(Act::AgentIsReplaced),
+        1 => Just(Act::FactsAreRead),
         4 => any::<bool>().prop_map(|can_load| Act::AgentStarts { can_load }),
         8 => prop::bool::weighted(0.9).prop_map(|well| Act::AgentAnswers { well }),
         1 => Just(Act::AgentForgets),
@@ -371,9 +434,11 @@ proptest! {
         policy in policy(),
         restart in prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure)],
         opened in any::<bool>(),
+        stale in prop::sample::select(StalePolicy::ALL),
         acts in prop::collection::vec(act(), 0..60),
     ) {
         let mut world = if opened { opened_world(policy, restart) } else { World::new(policy, restart) };
+        world.staleness = stale::settings(stale);
         for act in &acts {
             world.act(act);
         }
@@ -399,6 +464,7 @@ proptest! {
         prop_assert!(notes_follow_each_new_start(&world.journal));
         prop_assert_eq!(answered_turn_with_another_end(&world.journal), None);
         prop_assert_eq!(launch_over_an_open_turn(&world.journal), None);
+        prop_assert_eq!(stale::started_over_a_question(&world.journal), None);
         let mut exits: Vec<u64> = Vec::new();
         exits.extend(world.journal.iter().filter_map(|event| match &event.body {
             Body::AgentExited(exited) => Some(exited.launch),

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_api::environment::{EnvironmentView, VariableView};
 use agentd_api::event::StaleVariable;
 use jiff::{SignedDuration, Timestamp};
@@ -64,7 +65,8 @@ pub(super) fn providers(view: &EnvironmentView) -> BTreeSet<&str> {
     variables.chain(dropped).collect()
 }
 
-/// Returns why a stored environment cannot be restored: a value has expired, or a file was never stored.
+/// Returns why a stored environment cannot be restored: its launch left out a part, a value has expired, or a file
+/// was never stored.
 pub fn restore_obstacle(view: &EnvironmentView, now: Timestamp) -> Option<String> {
     let over = |expires: Option<Timestamp>| expires.filter(|expires| *expires <= now);
     let variables = view.variables.iter().chain(&view.missing).map(|one| (&one.name, &one.provider, one.expires_at));
@@ -75,6 +77,12 @@ pub fn restore_obstacle(view: &EnvironmentView, now: Timestamp) -> Option<String
             over(expires).map(|since| format!("{name} of {provider} expired at {since}"))
         })
         .collect();
+    let is_lost = |part: &&MissingPart| matches!(part.kind, MissingKind::Provider | MissingKind::Script);
+    let lost: Vec<String> =
+        (view.without.iter().filter(is_lost)).map(|part| format!("{} {}", part.kind.as_str(), part.name)).collect();
+    if !lost.is_empty() {
+        return Some(format!("launch {} was degraded and left out {}", view.launch, lost.join(", ")));
+    }
     if !expired.is_empty() {
         return Some(expired.join(", "));
     }

@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use agentd_api::degraded::MissingPart;
 use agentd_api::environment::{FileView, ScriptRun, VariableView};
 use agentd_api::hex;
 use agentd_keeper::protocol::Attributes;
@@ -41,6 +42,8 @@ pub struct Environment {
     pub attributes: Option<Attributes>,
     /// Sourced scripts, in order.
     pub scripts: Vec<ScriptRun>,
+    /// Parts that a degraded launch left out.
+    pub without: Vec<MissingPart>,
 }
 
 /// Numbers of background processes that the login shell and the scripts left, by their treatment.

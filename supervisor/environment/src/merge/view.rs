@@ -75,6 +75,7 @@ impl Environment {
             dropped,
             missing: self.missing.values().cloned().collect(),
             scripts: self.scripts.clone(),
+            without: self.without.clone(),
         }
     }
 

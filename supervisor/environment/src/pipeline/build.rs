@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_api::{ByteString, chain};
+use agentd_config as config;
 use agentd_host::capability::{CallMachine, CallTime};
 use agentd_plugin_host::{Call, Limits, Plugin, SessionFacts};
 use agentd_plugin_set::{CallOutcome, PipelineStep, PluginFault};
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
+use super::left_out::{LeftOut, may_be_left_out};
 use super::services::{CallServices, SharedLogin};
 use super::{BuildError, BuildFailure, BuiltEnvironment, InScope, OWN, Pipeline, Target, files, identity, scope};
 use crate::lock::locked;
@@ -19,6 +21,7 @@ use crate::merge::{Environment, functions};
 use crate::script::base::Base;
 use crate::script::complaints;
 use crate::script::directories::ResolvedPlaces;
+use crate::script::proposed;
 use crate::script::trust::Trust;
 use crate::secrets::{HiddenValues, SecretResults, Secrets};
 use crate::store::StoredEnvironments;
@@ -43,7 +46,7 @@ pub(crate) struct Build<'a> {
     pub(crate) scope: &'a InScope,
     /// Number of steps to run.
     pub(crate) step_count: usize,
-    /// Names of the steps whose failure ends the build, even if the configuration lets them be skipped.
+    /// Names of the steps whose failure ends the build, even if other builds skip them or leave them out.
     pub(crate) needed: BTreeSet<&'a str>,
 }
 
@@ -181,14 +184,20 @@ impl Pipeline {
         }
         environment.scripts.iter_mut().for_each(|run| complaints::mask(run, |text| hidden.text(text)));
         let settled = self.settle(provided, hidden, login.purpose);
-        match settled.and_then(|skipped| finished.map(|()| skipped)) {
-            Ok(skipped) => Ok(BuiltEnvironment {
-                hidden: hidden.values().into_iter().map(ByteString::from).collect(),
-                environment,
-                secrets: taken.given.into_iter().map(|given| given.name).collect(),
-                missing: taken.missing,
-                skipped,
-            }),
+        match settled.and_then(|left_out| finished.map(|()| left_out)) {
+            Ok(LeftOut { skipped, without, is_without_snapshot }) => {
+                environment.without.iter_mut().for_each(|part| part.message = hidden.text(&part.message));
+                environment.without.extend(without);
+                environment.without.sort_by_key(|part| part.kind);
+                Ok(BuiltEnvironment {
+                    hidden: hidden.values().into_iter().map(ByteString::from).collect(),
+                    environment,
+                    secrets: taken.given.into_iter().map(|given| given.name).collect(),
+                    missing: taken.missing,
+                    skipped,
+                    is_without_snapshot,
+                })
+            }
             Err(error) => Err(BuildFailure { reason: error.reason(), message: hidden.text(&chain(&error)) }),
         }
     }
@@ -213,7 +222,9 @@ impl Pipeline {
         let mut provided = StepResults::default();
         for (number, step) in (1..).zip(&self.steps[..build.step_count]) {
             let result = self.step(build, step, number, environment).await;
-            let can_do_without = step.plugin.is_skipped_on_failure() && !build.needed.contains(step.name.as_str());
+            let is_left_out = build.target.is_degraded && may_be_left_out(step);
+            let can_do_without =
+                (step.plugin.is_skipped_on_failure() || is_left_out) && !build.needed.contains(step.name.as_str());
             provided.has_failed = result.is_err() && !can_do_without;
             provided.results.push(result);
             if provided.has_failed {
@@ -262,13 +273,18 @@ impl Pipeline {
             granted: if is_own { None } else { Some(plugin.clone()) },
             unapproved: Mutex::new(None),
             failed: Mutex::new(None),
+            is_degraded: target.is_degraded,
+            without: Mutex::default(),
         });
         let identity = if is_own && scope::has_identity(plugin) {
             identity::identify(&target.command, environment.get("PATH"), &target.places.cwd).await
         } else {
             None
         };
-        let settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
+        let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
+        if is_own && step.plugin.name == config::ENV_SCRIPT {
+            proposed::add(&mut settings, &target.places, trust).await;
+        }
         let call = Call {
             session: Some(SessionFacts {
                 id: target.id.to_string(),
@@ -293,6 +309,7 @@ impl Pipeline {
             }
         })?;
         environment.scripts.append(&mut locked(&services.ran));
+        environment.without.append(&mut locked(&services.without));
         environment
             .apply_at(&step.name, number, changes, Timestamp::now())
             .map_err(|source| BuildError::Change { provider: step.name.clone(), source })?;
@@ -304,26 +321,23 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Records the outcome of each provider. Returns the messages of the skipped providers, or the error that ended
-    /// the build.
-    fn settle(
-        &self,
-        provided: StepResults,
-        hidden: &HiddenValues,
-        purpose: Purpose,
-    ) -> Result<Vec<String>, BuildError> {
+    /// Records the outcome of each provider. Returns the providers that were left out, or the error that ended the
+    /// build.
+    fn settle(&self, provided: StepResults, hidden: &HiddenValues, purpose: Purpose) -> Result<LeftOut, BuildError> {
         let StepResults { mut results, has_failed } = provided;
-        let mut skipped = Vec::new();
+        let mut left_out = LeftOut::default();
         for (step, result) in self.steps.iter().zip(&results) {
             let message = result.as_ref().err().map(|error| hidden.text(&chain(error)));
             if let Some(outcome) = outcome(result.as_ref().err(), message.clone(), purpose) {
                 step.plugin.record(outcome);
             }
-            skipped.extend(message);
+            if let Some(message) = message {
+                left_out.add(step, message);
+            }
         }
         match results.pop() {
-            Some(last) if has_failed => last.map(|()| skipped),
-            _ => Ok(skipped),
+            Some(last) if has_failed => last.map(|()| left_out),
+            _ => Ok(left_out),
         }
     }
 

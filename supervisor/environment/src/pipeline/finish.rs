@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_plugin_host::Change;
 
 use super::services::SharedLogin;
@@ -62,7 +63,8 @@ impl Pipeline {
     }
 }
 
-/// Sets the values of the configured secrets that providers named.
+/// Sets the values of the configured secrets that providers named. A missing secret is an error, or is left out of a
+/// degraded launch.
 pub(crate) fn fill(
     target: &Target,
     real: &ResolvedPlaces,
@@ -70,14 +72,21 @@ pub(crate) fn fill(
     secrets: &Secrets,
     environment: &mut Environment,
 ) -> Result<(), BuildError> {
-    if let Some(missing) = taken.missing.iter().find(|missing| missing.required) {
-        return Err(BuildError::Secret(missing.clone()));
+    let lacking = taken.missing.iter().filter(|missing| missing.required);
+    let lacking = lacking.map(|missing| (missing.name.clone(), BuildError::Secret(missing.clone())));
+    let refused = environment.named_secrets().filter_map(|(name, provider)| {
+        let why = secrets.refusal(name, &target.agent, real.directory.as_deref())?;
+        Some((name.to_owned(), BuildError::NoSuchSecret { provider: provider.to_owned(), name: name.to_owned(), why }))
+    });
+    let mut obstacles: Vec<(String, BuildError)> = lacking.chain(refused).collect();
+    if !target.is_degraded && !obstacles.is_empty() {
+        return Err(obstacles.swap_remove(0).1);
     }
-    for (name, provider) in environment.named_secrets() {
-        if let Some(why) = secrets.refusal(name, &target.agent, real.directory.as_deref()) {
-            return Err(BuildError::NoSuchSecret { provider: provider.to_owned(), name: name.to_owned(), why });
-        }
-    }
+    environment.without.extend(obstacles.into_iter().map(|(name, error)| MissingPart {
+        kind: MissingKind::Secret,
+        name,
+        message: error.to_string(),
+    }));
     environment.fill(|name| taken.given.iter().find(|given| given.name == name).map(|given| given.value.as_slice()));
     Ok(())
 }

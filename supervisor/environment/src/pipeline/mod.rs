@@ -7,6 +7,7 @@ mod build;
 pub(crate) mod files;
 pub(crate) mod finish;
 mod identity;
+mod left_out;
 mod ran;
 mod scope;
 mod services;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::ByteString;
+use agentd_api::facts::ScriptDigests;
 use agentd_api::reason;
 use agentd_config::{self as config, Children, Config, Functions};
 use agentd_plugin_host::CallError;
@@ -93,8 +95,10 @@ pub struct BuiltEnvironment {
     pub secrets: Vec<String>,
     /// Optional secrets that could not be read.
     pub missing: Vec<MissingSecret>,
-    /// Error messages of the providers that failed and that the launch can skip.
+    /// Error messages of the providers that failed and that every launch skips.
     pub skipped: Vec<String>,
+    /// Whether a degraded launch left out the environment of the login shell or of the terminal.
+    pub is_without_snapshot: bool,
 }
 
 /// Reason why there is no environment. The text holds no secret that agentd knows.
@@ -154,6 +158,20 @@ impl Pipeline {
     ) -> Scripts {
         let looked_for = (&self.scripts()[..], places, self.home.as_deref());
         validate::scripts(looked_for, trust, ran, (&self.syntax, &self.capture)).await
+    }
+
+    /// Returns the digests of the scripts that exist, approved or not. Neither a plugin nor a program is run.
+    pub async fn script_digests(&self, places: &ScriptDirectories, trust: &Arc<Trust>) -> ScriptDigests {
+        let (names, places, home, trust) = (self.scripts(), places.clone(), self.home.clone(), Arc::clone(trust));
+        let read = move || {
+            let script = |name: &String| {
+                let (place, _) = places.locate(name, home.as_deref())?;
+                let script = trust.examine(&place.script).ok()??;
+                Some((script.named.to_string_lossy().into_owned(), script.digest))
+            };
+            names.iter().filter_map(script).collect()
+        };
+        tokio::task::spawn_blocking(read).await.unwrap_or_default()
     }
 
     /// Drops the kept results of scripts.

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use agentd_api::chain;
+use agentd_api::degraded::MissingPart;
 use agentd_api::environment::ScriptRun;
 use agentd_api::scripts::ScriptState;
 use agentd_keeper::protocol::Attributes;
@@ -59,6 +60,10 @@ pub(crate) struct CallServices {
     pub unapproved: Mutex<Option<String>>,
     /// Reason for the condition if a run failed.
     pub failed: Mutex<Option<&'static str>>,
+    /// Whether the launch leaves out what fails.
+    pub is_degraded: bool,
+    /// Scripts that the launch left out, in order.
+    pub without: Mutex<Vec<MissingPart>>,
 }
 
 /// The login environment of one build. The first caller captures it, and all callers share the result.
@@ -127,7 +132,7 @@ fn failure(error: &CaptureError) -> Failure {
 
 impl CallServices {
     /// Locates all scripts in one blocking task, which costs one wait instead of one for each script.
-    async fn located(&self, paths: Vec<String>) -> Result<Vec<(ScriptPlace, ScriptOrigin)>, Failure> {
+    pub(super) async fn located(&self, paths: Vec<String>) -> Result<Vec<(ScriptPlace, ScriptOrigin)>, Failure> {
         let (places, home) = (self.places.clone(), self.home.clone());
         // A plugin names the exact path of its script. Only scripts of agentd's own step are searched above the
         // directory.
@@ -161,6 +166,38 @@ impl CallServices {
             format!("{what}; read it, and then run `agentctl env allow {}`", shell_word(&place.to_string_lossy()));
         *locked(&self.unapproved) = Some(message.clone());
         Failure::NotApproved(message)
+    }
+
+    /// Sources a script that may run.
+    async fn source(&self, path: &str, environment: Variables, deadline: Instant) -> Result<SourcedScript, Failure> {
+        let (place, origin) = self.located(vec![path.to_owned()]).await?.remove(0);
+        let file = &place.script;
+        let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
+        let standing = tokio::task::spawn_blocking(move || trust.examine(&looked_at)).await;
+        let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| match origin {
+            ScriptOrigin::User | ScriptOrigin::Session => Failure::Unavailable(chain(&error)),
+            ScriptOrigin::Foreign => self.not_approved(origin, &place, file, &chain(&error)),
+        })?;
+        let gone = || Failure::NotFound(format!("there is no script {}", file.display()));
+        let script = standing.ok_or_else(gone)?;
+        if !self.places.admit(origin, &script) {
+            let how = match script.state {
+                ScriptState::Changed => "has changed since it was approved",
+                ScriptState::Denied => "was denied",
+                _ if origin == ScriptOrigin::Session => "is not what the session was given, and has not been approved",
+                _ => "has not been approved",
+            };
+            let what = format!("the script {} {how}", script.named.display());
+            return Err(self.not_approved(origin, &place, &script.named, &what));
+        }
+        self.hidden.script(script.path.clone());
+        let may = |name: &str| self.granted.as_ref().is_none_or(|plugin| plugin.may_give(name));
+        let (given, withheld) = self.base.given(environment, may);
+        let environment = self.sourced(&script, (&place, origin), given.clone(), deadline).await?;
+        self.hidden.variables(&environment);
+        let environment = functions::permitted(self.functions, environment);
+        let environment = self.without_secrets(self.base.after(&given, environment, &withheld));
+        Ok(SourcedScript { path: script.path.display().to_string(), environment })
     }
 }
 
@@ -206,34 +243,11 @@ impl Services for CallServices {
         environment: Variables,
         deadline: Instant,
     ) -> Result<SourcedScript, Failure> {
-        let (place, origin) = self.located(vec![path.to_owned()]).await?.remove(0);
-        let file = &place.script;
-        let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
-        let standing = tokio::task::spawn_blocking(move || trust.examine(&looked_at)).await;
-        let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| match origin {
-            ScriptOrigin::User | ScriptOrigin::Session => Failure::Unavailable(chain(&error)),
-            ScriptOrigin::Foreign => self.not_approved(origin, &place, file, &chain(&error)),
-        })?;
-        let gone = || Failure::NotFound(format!("there is no script {}", file.display()));
-        let script = standing.ok_or_else(gone)?;
-        if !self.places.admit(origin, &script) {
-            let how = match script.state {
-                ScriptState::Changed => "has changed since it was approved",
-                ScriptState::Denied => "was denied",
-                _ if origin == ScriptOrigin::Session => "is not what the session was given, and has not been approved",
-                _ => "has not been approved",
-            };
-            let what = format!("the script {} {how}", script.named.display());
-            return Err(self.not_approved(origin, &place, &script.named, &what));
+        let unchanged = self.leaves_out_scripts().then(|| environment.clone());
+        match (self.source(path, environment, deadline).await, unchanged) {
+            (Err(failure), Some(unchanged)) => self.leave_out(path, unchanged, failure).await,
+            (sourced, _) => sourced,
         }
-        self.hidden.script(script.path.clone());
-        let may = |name: &str| self.granted.as_ref().is_none_or(|plugin| plugin.may_give(name));
-        let (given, withheld) = self.base.given(environment, may);
-        let environment = self.sourced(&script, (&place, origin), given.clone(), deadline).await?;
-        self.hidden.variables(&environment);
-        let environment = functions::permitted(self.functions, environment);
-        let environment = self.without_secrets(self.base.after(&given, environment, &withheld));
-        Ok(SourcedScript { path: script.path.display().to_string(), environment })
     }
 
     async fn read_secret(&self, name: &str, deadline: Instant) -> Result<Vec<u8>, Failure> {

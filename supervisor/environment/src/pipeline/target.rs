@@ -25,6 +25,8 @@ pub struct Target {
     pub command: Vec<String>,
     pub scopes: Scopes,
     pub launch: u64,
+    /// Whether the build leaves out parts that fail, as for a degraded launch.
+    pub is_degraded: bool,
     pub places: ScriptDirectories,
     /// Directory of the session's files.
     pub files: PathBuf,

@@ -22,6 +22,13 @@ pub struct ScriptPlace {
     pub is_above: bool,
 }
 
+impl ScriptPlace {
+    /// Returns the place of a script that is searched at this path alone, and runs in `directory`.
+    pub fn beside(script: PathBuf, directory: &Path) -> Self {
+        Self { script, directory: directory.to_owned(), is_above: false }
+    }
+}
+
 /// Returns the places searched for a script of this name, in order. If the script exists, the last place holds it.
 pub(super) fn places(directory: &Path, name: &str, home: Option<&Path>) -> Vec<ScriptPlace> {
     let own = ScriptPlace { script: directory.join(name), directory: directory.to_owned(), is_above: false };

@@ -10,11 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use agentd_api::reason;
+use agentd_api::scripts::ScriptState;
 use agentd_api::validation::Warning;
 
 use agentd_api::doctor::shell_word;
 
 use super::directories::{ScriptDirectories, ScriptOrigin};
+use super::proposed;
 use super::trust::{Script, Trust, TrustError};
 use super::upward::ScriptPlace;
 use crate::lock::locked;
@@ -180,6 +182,19 @@ pub(crate) async fn scripts(
             _ => all.paths.push(path),
         }
     }
+    // Only `env-script` sources the proposed script, and it names at least one script.
+    if let Some((file, looked)) = proposed::look(places, trust).await.filter(|_| !names.is_empty()) {
+        all.warnings.extend(proposed::approval_warning(places, &file, &looked));
+        match looked {
+            Ok(Some(script)) if script.state == ScriptState::Approved => {
+                all.warnings.extend(syntax.0.look(syntax.1, &script, &places.cwd).await);
+                all.digests.insert(script.named.clone(), script.digest);
+                all.paths.push(script.named);
+            }
+            Ok(None) => {}
+            _ => all.paths.push(file),
+        }
+    }
     all
 }
 
@@ -214,8 +229,6 @@ impl Syntax {
 
 #[cfg(test)]
 mod tests {
-    use agentd_api::scripts::ScriptState;
-
     use super::*;
 
     fn of(variables: &[(&str, &str)]) -> Vec<(String, String)> {

@@ -17,7 +17,7 @@ use super::{Machine, absolute, before, seconds, text};
 use crate::runner;
 
 /// Directories in which a program without a directory in its name is searched.
-const DIRECTORIES: [&str; 7] =
+pub const DIRECTORIES: [&str; 7] =
     ["/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin", "/opt/homebrew/bin"];
 
 impl Machine {

@@ -12,6 +12,7 @@ mod call_machine;
 mod command;
 mod exchange;
 mod file;
+mod identity;
 mod look;
 mod mount;
 mod network;
@@ -25,6 +26,7 @@ use std::time::{Duration, Instant};
 use agentd_plugin_host::{Failure, Places};
 
 pub use call_machine::{CallMachine, CallTime};
+pub use command::DIRECTORIES as PROGRAM_DIRECTORIES;
 use look::Lookers;
 pub use path_state::PathState;
 pub use path_state::is_served;

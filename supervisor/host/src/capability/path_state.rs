@@ -73,7 +73,7 @@ impl Machine {
     }
 
     /// Returns the mount table. If it is not available, each path counts as a part of its own.
-    async fn mounted(&self, deadline: Instant) -> Vec<MountEntry> {
+    pub(super) async fn mounted(&self, deadline: Instant) -> Vec<MountEntry> {
         self.mounts(deadline).await.unwrap_or_default()
     }
 
@@ -133,13 +133,17 @@ pub fn is_served(kind: &str) -> bool {
     kind.starts_with("fuse") || SERVED_TYPES.iter().any(|served| kind.starts_with(served))
 }
 
-/// Describes the lookup of a path. All paths of a file system on a server hang together.
-fn subject(path: &Path, mounts: &[MountEntry]) -> Subject {
+/// Returns the mount that contains a path.
+pub(super) fn mount_of<'a>(path: &Path, mounts: &'a [MountEntry]) -> Option<&'a MountEntry> {
     // Of several mounts at one path, the last one hides the others.
     let of_path = mounts.iter().filter(|mounted| path.starts_with(&mounted.path));
-    let mounted = of_path.max_by_key(|mounted| Path::new(&mounted.path).components().count());
+    of_path.max_by_key(|mounted| Path::new(&mounted.path).components().count())
+}
+
+/// Describes the lookup of a path. All paths of a file system on a server hang together.
+pub(super) fn subject(path: &Path, mounts: &[MountEntry]) -> Subject {
     let what = format!("{:?}", path.to_string_lossy());
-    match mounted.filter(|mounted| is_served(&mounted.kind)) {
+    match mount_of(path, mounts).filter(|mounted| is_served(&mounted.kind)) {
         Some(mounted) => Subject::of(what, format!("the file system at {:?}", mounted.path)),
         None => what.into(),
     }

@@ -15,9 +15,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::Body;
 use agentd_api::event::{AgentExited, DaemonRecovered, JournalRepaired, StopRequested};
-use agentd_api::session::Phase;
+use agentd_api::session::{Phase, UnreadableSession};
+use agentd_api::{Body, Problem, chain};
 use agentd_fault::Point;
 use agentd_keeper::protocol::{Hello, ToKeeper};
 use tokio::time::Instant;
@@ -26,13 +26,13 @@ use super::mending::together;
 use super::silent::{self, ForcedStop};
 use super::{Driver, DriverError};
 use crate::document::Document;
-use crate::ending;
 use crate::journal_port::{Port, is_held};
 use crate::launch::{Connection, Launcher, LinkError};
 use crate::pulse;
+use crate::{aside, ending};
 use agentd_decide::batch::Batch;
 use agentd_decide::next::next;
-use agentd_decide::state::{KeeperId, Run};
+use agentd_decide::state::{KeeperId, Run, State};
 use agentd_decide::waits::waits;
 use agentd_host::platform;
 
@@ -53,6 +53,16 @@ pub(super) enum KeeperSearchResult {
 }
 
 impl Driver {
+    /// Returns the present state.
+    pub(crate) fn state(&self) -> &State {
+        &self.recorder.state
+    }
+
+    /// Returns the refusal of a request to a session whose journal cannot be read.
+    pub(super) fn unreadable(&self, error: &DriverError) -> Problem {
+        aside::problem(&UnreadableSession { id: self.id().to_string(), reason: chain(error) })
+    }
+
     /// Reports whether the session needs no task: it has ended, nothing is due, no process is left, and the state
     /// includes the whole journal.
     pub(crate) fn is_at_rest(&self) -> bool {

@@ -8,11 +8,14 @@ use std::sync::Arc;
 
 use agentd_api::Body;
 use agentd_api::event::EnvironmentRefreshed;
+use agentd_api::hint;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_api::staleness::StalePolicy;
 use agentd_fault::Point;
 use agentd_keeper::protocol::{FromKeeper, Hide, LaunchRecord, ToKeeper};
 use jiff::Timestamp;
+use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::outside::Outside;
@@ -26,6 +29,7 @@ use agentd_api::chain;
 use agentd_decide::batch::Batch;
 use agentd_decide::current;
 use agentd_decide::next::{self, fail_launch};
+use agentd_decide::staleness::{self, Outcome};
 use agentd_decide::state::Run;
 use agentd_decide::verdict::ConditionUpdate;
 use agentd_environment::{Renewal, renew_at, write_files};
@@ -75,9 +79,18 @@ impl Driver {
                 let body = next::condition(&self.recorder.state, &self.facts(), kind, status, &reason, message);
                 self.append(Batch::of(body)).await.map(drop)
             }
+            Some(Progress::Observed { observed, go_on }) => {
+                let compared = staleness::observed(&self.recorder.state, *observed, &self.facts());
+                self.pass(compared, go_on).await
+            }
+            Some(Progress::EnvironmentKept { go_on }) => {
+                let compared = staleness::built(&self.recorder.state, &self.facts());
+                self.pass(compared, go_on).await
+            }
             Some(Progress::Failed { kind, reason, message }) => {
                 self.launching.bring_up = None;
                 let reason = if is_scarcity(kind, reason, &message) { reason::OUT_OF_RESOURCES } else { reason };
+                let message = with_hint(kind, reason, message, self.recorder.state.hint.as_deref());
                 let batch = fail_launch(&self.recorder.state, launch, kind, reason, &message, &self.facts());
                 self.append(batch).await.map(drop)
             }
@@ -95,6 +108,30 @@ impl Driver {
                 self.append(batch).await.map(drop)
             }
         }
+    }
+
+    /// Records the result of a comparison. Lets the launch continue, or drops it: after a client's answer it begins
+    /// again.
+    async fn pass(
+        &mut self,
+        (batch, outcome): (Batch, Outcome),
+        go_on: oneshot::Sender<()>,
+    ) -> Result<(), DriverError> {
+        for entry in &batch.entries {
+            if let Body::StalenessFound(found) = &entry.body {
+                for finding in found.findings.iter().filter(|finding| finding.policy >= StalePolicy::Warn) {
+                    tracing::warn!(kind = finding.kind.as_str(), "the session is stale: {}", finding.message);
+                }
+            }
+        }
+        let written = batch.entries.is_empty() || self.append(batch).await?;
+        if written && outcome == Outcome::Continue {
+            // The bring-up may have been dropped in the meantime.
+            let _ = go_on.send(());
+        } else {
+            self.launching.bring_up = None;
+        }
+        Ok(())
     }
 
     /// Applies the result of a renewal.
@@ -249,6 +286,15 @@ async fn start_keeper(
     }
 }
 
+/// Adds the session's environment hint to the message of a failed setup.
+fn with_hint(kind: ConditionType, reason: &str, message: String, hint: Option<&str>) -> String {
+    let is_setup = matches!(kind, ConditionType::PrerequisitesMet | ConditionType::EnvironmentReady);
+    match hint.filter(|_| is_setup && reason != reason::ENDING) {
+        Some(hint) => hint::of_session(&message, hint),
+        None => message,
+    }
+}
+
 /// Reports whether the failure is a scarcity of resources. The output of scripts, checks and plugins is not
 /// considered.
 fn is_scarcity(kind: ConditionType, reason: &str, message: &str) -> bool {
@@ -259,6 +305,17 @@ fn is_scarcity(kind: ConditionType, reason: &str, message: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_failed_setup_gets_the_sessions_hint() {
+        let said = |kind, reason| with_hint(kind, reason, "it failed".to_owned(), Some("load the module"));
+        let with = "it failed; the session's hint: load the module";
+        assert_eq!(said(ConditionType::EnvironmentReady, reason::SCRIPT_FAILED), with);
+        assert_eq!(said(ConditionType::PrerequisitesMet, reason::PREREQUISITE_FAILED), with);
+        assert_eq!(said(ConditionType::EnvironmentReady, reason::ENDING), "it failed");
+        assert_eq!(said(ConditionType::AgentStarted, reason::KEEPER_FAILED), "it failed");
+        assert_eq!(with_hint(ConditionType::EnvironmentReady, "X", "it failed".to_owned(), None), "it failed");
+    }
 
     #[test]
     fn the_output_of_a_script_does_not_count_as_a_scarcity_of_resources() {

@@ -11,7 +11,10 @@ mod launch;
 mod launching;
 mod mending;
 mod outside;
+mod port_events;
+mod reading;
 mod recorder;
+mod release;
 mod renewal;
 mod silent;
 mod terms;
@@ -27,7 +30,7 @@ use agentd_api::event::StopRequested;
 use agentd_api::hint;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::reason;
-use agentd_api::session::{Phase, UnreadableSession};
+use agentd_api::session::Phase;
 use agentd_api::{Body, Code, Problem, SessionId, TurnId};
 use agentd_fault::Point;
 use agentd_keeper::protocol::ToKeeper;
@@ -41,7 +44,7 @@ use crate::document::Document;
 use crate::follow::DriverError;
 use crate::generation::Generations;
 use crate::journal_port::{Port, PortError};
-use crate::launch::{Connection, LinkError};
+use crate::launch::LinkError;
 use crate::{Published, aside, ending, pulse};
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
@@ -52,6 +55,8 @@ use agentd_decide::verdict::changed;
 use agentd_decide::waits::{self, Wait, is_restarted, over};
 use launching::{Launching, progress};
 use outside::Outside;
+use port_events::{KeeperEvent, keeper_event, until};
+use reading::{Readings, facts};
 use recorder::{Recorder, is_of_the_disk};
 use renewal::{RenewalState, renewal_result};
 use silent::ForcedStop;
@@ -67,9 +72,14 @@ pub(crate) enum Request {
         reply: oneshot::Sender<Result<CommandResult, Problem>>,
     },
     /// Asks the driver to give up the session, whose files are about to be removed. Refused while the session is
-    /// active.
+    /// active, and if `seen` is not its last event.
     Release {
+        seen: Option<u64>,
         reply: oneshot::Sender<Result<(), Problem>>,
+    },
+    /// Asks for the present state.
+    State {
+        reply: oneshot::Sender<Result<Box<State>, Problem>>,
     },
     /// Reports of a repeated check of the prerequisites; needs no answer. `is_redeclared` tells that their
     /// declaration changed.
@@ -98,6 +108,8 @@ pub(crate) struct Driver {
     /// The work of launches beside the driver.
     launching: Launching,
     timers: Timers,
+    /// Readings of facts after the agent's work.
+    readings: Readings,
     /// The stop that is under way.
     stop: Stop,
     /// Whether processes from before the daemon's start may carry the session's mark.
@@ -132,6 +144,7 @@ impl Driver {
             recorder: Recorder::new(&terms.generation, document, state, publish),
             terms,
             timers: Timers::default(),
+            readings: Readings::default(),
             stop: Stop::default(),
             may_have_remains,
             outside,
@@ -169,17 +182,15 @@ impl Driver {
                         .await;
                         let _ = reply.send(Ok(CommandResult { turn: None, after_seq: self.recorder.state.seq }));
                     }
-                    Request::Command { reply, .. } => {
-                        let unreadable = UnreadableSession { id: self.id().to_string(), reason: chain(&error) };
-                        drop(reply.send(Err(aside::problem(&unreadable))));
-                    }
-                    Request::Release { reply } if ending::has_keeper(&self.recorder.journal.directory).await => {
+                    Request::State { reply } => drop(reply.send(Err(self.unreadable(&error)))),
+                    Request::Command { reply, .. } => drop(reply.send(Err(self.unreadable(&error)))),
+                    Request::Release { reply, .. } if ending::has_keeper(&self.recorder.journal.directory).await => {
                         let problem =
                             Problem::new(Code::WrongPhase, "the session is set aside, and its agent is still running");
                         let hint = hint::STOP_OR_REMOVE;
                         let _ = reply.send(Err(problem.hint(hint)));
                     }
-                    Request::Release { reply } => {
+                    Request::Release { reply, .. } => {
                         let _ = reply.send(Ok(()));
                         return;
                     }
@@ -222,6 +233,7 @@ impl Driver {
                 }
                 progress = progress(&mut self.launching.bring_up) => self.advance(progress).await?,
                 renewal = renewal_result(&mut self.launching.renewal) => self.renewed(renewal).await?,
+                read = facts(&mut self.readings) => self.facts_read(read).await?,
                 true = self.terms.changed() => self.renew(),
                 () = until(due) => {
                     if self.timers.begin() {
@@ -238,20 +250,16 @@ impl Driver {
                             let answer = self.carry_out(command).await?;
                             let _ = reply.send(answer);
                         }
-                        Some(Request::Release { reply })
-                            if !self.phase().is_over() && !self.recorder.has_ended_unrecorded(self.stop.sent) =>
-                        {
-                            let refusal = Refusal::NotEnded { phase: self.phase() };
-                            let _ = reply.send(Err(refusal.problem()));
+                        Some(Request::State { reply }) => {
+                            let _ = reply.send(Ok(Box::new(self.state().clone())));
                         }
-                        Some(Request::Release { reply }) => {
-                            if self.recorder.has_ended_unrecorded(self.stop.sent) {
-                                // The keeper only waits for room in the journal, which is about to be removed.
-                                let directory = &self.recorder.journal.directory;
-                                ending::discard(&self.terms.generation, self.id(), directory).await;
+                        Some(Request::Release { seen, reply }) => {
+                            let released = self.release(seen).await;
+                            let is_released = released.is_ok();
+                            let _ = reply.send(released);
+                            if is_released {
+                                return Ok(());
                             }
-                            let _ = reply.send(Ok(()));
-                            return Ok(());
                         }
                         Some(Request::Reports { launch, reports, is_redeclared }) => {
                             self.found(launch, &reports, is_redeclared).await?;
@@ -451,6 +459,7 @@ impl Driver {
                 Some(Step::BringUp { launch }) => {
                     // With a keeper, the agent was started and its record is on the way.
                     if self.launching.bring_up.is_none()
+                        && !self.is_reading()
                         && matches!(self.recorder.port, Port::Direct)
                         && !self.is_put_off().await?
                     {
@@ -468,11 +477,15 @@ impl Driver {
                     self.append(Batch::of(Body::LaunchFailed(failed))).await?;
                 }
                 Some(Step::StopAgent) => {
-                    self.stop_agent().await?;
+                    // Changes after the stop are not the agent's work.
+                    if !self.is_reading() {
+                        self.stop_agent().await?;
+                    }
                     break;
                 }
             }
         }
+        self.is_reading();
         self.arm();
         if !self.recorder.has_shown((self.phase(), self.timers.next_restart)) {
             // The configuration changed the phase without a record.
@@ -525,6 +538,7 @@ impl Driver {
             | Command::SetHint { .. }
             | Command::SetTitle { .. }
             | Command::ReportProgress { .. }
+            | Command::ProposeScript { .. }
             | Command::Observe { .. } => None,
         };
         let decision = match decide(&self.recorder.state, command, bounds) {
@@ -564,30 +578,5 @@ impl Driver {
             return Ok(Ok(done));
         }
         Ok(Err(self.recorder.not_recorded()))
-    }
-}
-
-/// Event from the session's keeper.
-enum KeeperEvent {
-    /// The journal has grown.
-    Grown,
-    /// The connection to the keeper is lost.
-    Lost,
-    /// A keeper that did not answer answers again, or is gone.
-    Found(Option<Box<dyn Connection>>),
-}
-
-async fn keeper_event(port: &mut Port) -> KeeperEvent {
-    match port {
-        Port::Keeper(link) => link.grown().await.map_or(KeeperEvent::Lost, |_| KeeperEvent::Grown),
-        Port::Silent(search) => KeeperEvent::Found(silent::search(search).await),
-        Port::Direct => std::future::pending().await,
-    }
-}
-
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
     }
 }

@@ -1,15 +1,18 @@
 //! The outside of a session, for its driver: the work before an agent is started, and keepers.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agentd_api::facts::SessionFacts;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
 use crate::bringup::{self, Progress};
+use crate::facts;
+use crate::generation::Generation;
 use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError};
 use crate::launch_plan::LaunchPlan;
 
@@ -18,6 +21,9 @@ use crate::launch_plan::LaunchPlan;
 pub(crate) trait Outside: fmt::Debug + Send + Sync {
     /// Begins a bring-up in a task of its own.
     fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()>;
+
+    /// Reads the facts about a session's directory.
+    async fn facts(&self, generation: Arc<Generation>, directory: PathBuf) -> SessionFacts;
 
     /// Starts a keeper and connects to it.
     async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError>;
@@ -37,6 +43,10 @@ pub(crate) struct Processes;
 impl Outside for Processes {
     fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
         tokio::spawn(bringup::run(plan, report).in_current_span())
+    }
+
+    async fn facts(&self, generation: Arc<Generation>, directory: PathBuf) -> SessionFacts {
+        facts::after_work(generation, directory).await
     }
 
     async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {

@@ -176,7 +176,7 @@ impl Recorder {
         let mut view = view(&self.document, &self.state, shown);
         view.status.conditions.extend(self.silence());
         self.show_writable(&mut view, stop_sent);
-        self.publish.send_replace(Arc::new(Published::new(view, self.remembered, self.current)));
+        self.publish.send_replace(Arc::new(Published::new(view, &self.state, self.remembered, self.current)));
     }
 
     /// Publishes that the journal cannot be read.

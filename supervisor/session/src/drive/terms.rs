@@ -10,7 +10,11 @@ use tokio::sync::watch;
 
 use crate::document::Document;
 use crate::generation::{Generation, Generations};
+use crate::mcp;
+use crate::staleness;
+use agentd_decide::acp::OwnServer;
 use agentd_decide::next::Facts;
+use agentd_decide::staleness::StalenessSettings;
 use agentd_decide::state::State;
 use agentd_decide::verdict::RequiredPrerequisites;
 use agentd_decide::waits::WaitLimits;
@@ -24,6 +28,10 @@ pub(crate) struct Terms {
     agent: String,
     /// The session's prerequisites under this generation.
     needed: RequiredPrerequisites,
+    /// agentd's own MCP server for the session's agent.
+    mcp: Option<OwnServer>,
+    /// Policies for a stale session.
+    staleness: StalenessSettings,
 }
 
 impl Terms {
@@ -32,6 +40,8 @@ impl Terms {
         Self {
             agent: generation.agent_label(&document.spec),
             needed: needed(&generation, document, state),
+            mcp: mcp::server(&generation, &document.id, &document.spec),
+            staleness: staleness::settings(&generation.config.staleness),
             generation,
             generations: generations.subscribe(),
         }
@@ -46,6 +56,8 @@ impl Terms {
     pub(super) fn renew(&mut self, document: &Document, state: &State) {
         self.generation = Arc::clone(&self.generations.borrow_and_update());
         self.needed = needed(&self.generation, document, state);
+        self.mcp = mcp::server(&self.generation, &document.id, &document.spec);
+        self.staleness = staleness::settings(&self.generation.config.staleness);
     }
 
     pub(super) fn facts<'a>(&'a self, document: &'a Document) -> Facts<'a> {
@@ -58,9 +70,12 @@ impl Terms {
             rules: &self.generation.config.permissions,
             may_allow: self.generation.launchable().is_ok(),
             note: self.generation.resume_note(&document.spec),
+            mcp: self.mcp.as_ref(),
+            template: &self.generation.template,
             restart: self.generation.restart_policy(&document.spec),
             drained: self.generation.daemon.drain.is_on(),
             needed: &self.needed,
+            staleness: &self.staleness,
         }
     }
 

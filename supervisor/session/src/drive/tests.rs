@@ -1,9 +1,10 @@
 //! Drives a driver with a keeper that is no process: it writes the journal in place, and plays the agent.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_api::event::{AgentExited, AgentStarted, Cause, KeeperStarted};
+use agentd_api::facts::{Repository, SessionFacts};
 use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, SessionSpec, SessionView};
 use agentd_config::{Loaded, Sources};
@@ -23,7 +24,7 @@ use crate::creation;
 use crate::daemon::{Daemon, Programs};
 use crate::generation::Generation;
 use crate::journal_port::Journal;
-use crate::launch::{KeeperLimits, LaunchError};
+use crate::launch::{Connection, KeeperLimits, LaunchError};
 use crate::launch_plan::LaunchPlan;
 
 /// Process id of the keeper and of its agent. No process of the machine has it.
@@ -40,6 +41,10 @@ impl Outside for NoProcesses {
             let record = LaunchRecord { launch: plan.launch, ..LaunchRecord::default() };
             report.send(Progress::Ready(Box::new(Prepared { record, files: Vec::new() }))).await.unwrap();
         })
+    }
+
+    async fn facts(&self, _: Arc<Generation>, _: PathBuf) -> SessionFacts {
+        SessionFacts { read_at: Timestamp::now(), directory: None, repository: Repository::None }
     }
 
     async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {
@@ -246,6 +251,13 @@ async fn ask(inbox: &mpsc::Sender<Box<Request>>, command: Command) -> Result<Com
     answer.await.unwrap()
 }
 
+/// Asks the driver to give up the session.
+async fn release(inbox: &mpsc::Sender<Box<Request>>, seen: Option<u64>) -> Result<(), Problem> {
+    let (reply, answer) = oneshot::channel();
+    inbox.send(Box::new(Request::Release { seen, reply })).await.unwrap();
+    answer.await.unwrap()
+}
+
 /// Waits until the published view is as wanted.
 async fn until_view(
     published: &mut watch::Receiver<Arc<Published>>,
@@ -281,7 +293,7 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let journal = Journal { directory: directory.with_extension("new"), options: generation.config.journal.options() };
     let document = creation::create_files(journal, directory.clone(), document, LaunchTerms::default()).await.unwrap();
     let state = State::new(document.created);
-    let first = Published::new(crate::view(&document, &state, (state.phase(), None)), 0, false);
+    let first = Published::new(crate::view(&document, &state, (state.phase(), None)), &state, 0, false);
     let (publish, mut published) = watch::channel(Arc::new(first));
     let (inbox, receiver) = mpsc::channel(1);
     let driver = Driver::new(&generations, document, receiver, state, publish, false, Arc::new(NoProcesses));
@@ -290,6 +302,8 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let idle = until_view(&mut published, |view| view.status.phase == Phase::Idle).await;
     assert_eq!((idle.status.agent_pid, idle.status.keeper_pid), (Some(NO_PROCESS), Some(NO_PROCESS)));
     assert_eq!((idle.status.conversation.as_deref(), idle.status.launches), (Some("c1"), 1));
+    let refused = release(&inbox, Some(idle.status.last_seq)).await.unwrap_err();
+    assert_eq!((refused.code, refused.hint.is_some()), (Code::WrongPhase, true), "an active session is not released");
 
     let done = ask(&inbox, Command::Prompt { text: "hi".to_owned(), key: None, requester: None }).await.unwrap();
     assert_eq!(done.turn, Some(TurnId::numbered(1)));
@@ -310,6 +324,9 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     assert!(!agentd_journal::is_held(&directory).unwrap());
     assert_eq!(agentd_journal::last_seq(&directory).unwrap(), stopped.status.last_seq);
 
-    drop(inbox);
+    // A session is released for its removal only if the caller has seen its last event.
+    let refused = release(&inbox, Some(stopped.status.last_seq - 1)).await.unwrap_err();
+    assert!(refused.code == Code::WrongPhase && refused.detail.contains("has changed"), "{refused:?}");
+    release(&inbox, Some(stopped.status.last_seq)).await.unwrap();
     driver.await.unwrap();
 }

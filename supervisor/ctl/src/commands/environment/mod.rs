@@ -80,6 +80,9 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
     if view.scripts.iter().any(|run| !run.warnings.is_empty()) {
         tell(&format!("scripts printed errors: agentctl env {session} --scripts"))?;
     }
+    for part in &view.without {
+        tell(&format!("built by a degraded launch, without {part}"))?;
+    }
     for missing in &view.missing {
         tell(&format!("{} is no longer available, and the agent runs without this variable", missing.name))?;
     }

@@ -3,37 +3,87 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::PathBuf;
+use std::time::Duration;
 
+use agentd_api::Call;
 use agentd_api::environment::{EnvironmentView, ScriptRun};
 use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView};
 
 use crate::args::ScriptCommand;
 use crate::client::Document;
+use crate::commands::confirm::confirmed;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
-use crate::input::Input;
 use crate::spec::absolute;
 use crate::table::{Cut, Table};
-use crate::terminal::{Screen, TextStyle};
+use crate::terminal::Screen;
 
 pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result<u8, Error> {
     match command {
-        ScriptCommand::Allow { directory, yes } => allow(context, &absolute(&directory)?, yes).await,
-        ScriptCommand::Deny { directory } => {
-            let decision = ScriptDecision { directory: absolute(&directory)?, shown: None };
+        ScriptCommand::Allow { directory, session, yes } => {
+            let subject = subject(directory, session)?;
+            allow(context, &subject, yes).await
+        }
+        ScriptCommand::Deny { directory, session } => {
+            let directory = match subject(directory, session)? {
+                Subject::Directory(directory) => directory,
+                Subject::Session(session) => proposal(context, &session, false).await?.1,
+            };
+            let decision = ScriptDecision { directory, shown: None };
             list(context, &context.client.decide_scripts(false, &decision).await?)
         }
         ScriptCommand::Keep(args) => super::keep::keep(context, args).await,
         ScriptCommand::RotateKey => super::rotate_key(context).await,
-        ScriptCommand::List { directory } => {
+        ScriptCommand::List { directory, session: None } => {
             list(context, &context.client.scripts(&absolute(&directory)?, false).await?)
+        }
+        ScriptCommand::List { session: Some(session), .. } => {
+            list(context, &proposal(context, &session, false).await?.0)
         }
     }
 }
 
-async fn allow(context: &Context, directory: &Path, yes: bool) -> Result<u8, Error> {
-    let found = context.client.scripts(directory, true).await?.value;
+/// Scripts that a command is about.
+#[derive(Debug)]
+enum Subject {
+    /// Those of a directory, or one script.
+    Directory(PathBuf),
+    /// The script that was proposed for a session.
+    Session(String),
+}
+
+fn subject(directory: Option<PathBuf>, session: Option<String>) -> Result<Subject, Error> {
+    match session {
+        Some(session) => Ok(Subject::Session(session)),
+        None => absolute(&directory.unwrap_or_default()).map(Subject::Directory),
+    }
+}
+
+/// Returns the script that was proposed for a session, and its path.
+async fn proposal(context: &Context, session: &str, diff: bool) -> Result<(Document<ScriptList>, PathBuf), Error> {
+    let id = context.client.find(session).await?.value.id;
+    let call = Call::ScriptProposal { session: id.to_string(), diff: Some(diff) };
+    let found: Document<ScriptList> = context.client.fetch(&call, Duration::ZERO).await?;
+    // The path of the list is that of the daemon, which may run in another directory tree than this program.
+    let path = found.value.looked_for.first().cloned().unwrap_or_default();
+    Ok((found, path))
+}
+
+async fn allow(context: &Context, subject: &Subject, yes: bool) -> Result<u8, Error> {
+    let (found, directory) = match subject {
+        Subject::Directory(directory) => (context.client.scripts(directory, true).await?.value, directory.clone()),
+        Subject::Session(session) => {
+            let (found, path) = proposal(context, session, true).await?;
+            if found.value.scripts.is_empty() {
+                return Err(Error::Session {
+                    detail: format!("no script was proposed for the session {session:?}"),
+                    hint: Some("an agent proposes one with the tool propose_environment_script".to_owned()),
+                });
+            }
+            (found.value, path)
+        }
+    };
     if found.scripts.is_empty() {
         let looked_for: Vec<String> = found.looked_for.iter().map(|path| path.display().to_string()).collect();
         return Err(Error::Session {
@@ -57,26 +107,17 @@ async fn allow(context: &Context, directory: &Path, yes: bool) -> Result<u8, Err
     }
     let digest = |script: &ScriptView| Some((script.path.clone(), script.digest.clone()?));
     let shown: BTreeMap<_, _> = found.scripts.iter().filter_map(digest).collect();
-    let decision = ScriptDecision { directory: directory.to_owned(), shown: Some(shown) };
+    let decision = ScriptDecision { directory, shown: Some(shown) };
     list(context, &context.client.decide_scripts(true, &decision).await?)
 }
 
 /// Asks the user to confirm. Without a terminal, nothing is approved.
 async fn asked(scripts: usize) -> Result<bool, Error> {
-    let mut input = Input::open().map_err(Error::Input)?;
-    if !input.terminal {
-        return Err(Error::Session {
-            detail: "nothing was approved: there is no terminal to ask on".to_owned(),
-            hint: Some("read the scripts above, and approve them with --yes".to_owned()),
-        });
-    }
-    let question = if scripts == 1 { "Allow this script? [y/N] " } else { "Allow these scripts? [y/N] " };
-    input.forget_typed();
-    let mut out = io::stderr();
-    let question = Screen::stderr().paint(TextStyle::Ask, question);
-    out.write_all(question.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)?;
-    let answer = input.line().await.transpose().map_err(Error::Input)?.unwrap_or_default();
-    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+    let question = if scripts == 1 { "Allow this script?" } else { "Allow these scripts?" };
+    confirmed(question).await?.ok_or_else(|| Error::Session {
+        detail: "nothing was approved: there is no terminal to ask on".to_owned(),
+        hint: Some("read the scripts above, and approve them with --yes".to_owned()),
+    })
 }
 
 /// Formats the content or the changes of a script, for the user's decision.
@@ -103,6 +144,9 @@ fn remarks(script: &ScriptView, screen: Screen) -> String {
     let mut lines = Vec::new();
     if let Some(target) = &script.target {
         lines.push(format!("{path} is a symlink to {}\n", screen.line(&target.to_string_lossy())));
+    }
+    if let Some(explanation) = &script.explanation {
+        lines.push(format!("proposed because: {}\n", screen.line(explanation)));
     }
     if let Some(reason) = &script.reason {
         lines.push(format!("{}\n", screen.line(reason)));

@@ -150,6 +150,7 @@ mod tests {
             dropped: Vec::new(),
             missing: Vec::new(),
             scripts: Vec::new(),
+            without: Vec::new(),
         }
     }
 
