@@ -150,6 +150,11 @@ async fn hint_title_progress_and_the_last_look_are_kept_and_shown() {
     assert!(view.status.idle_since.is_some() && view.status.last_observed_at.is_some(), "{:?}", view.status);
     put("/title", json!({ "title": "The wave viewer" })).await;
     put("/hint", json!({ "hint": "source setup.sh first" })).await;
+    for what in ["/title", "/hint"] {
+        let refused = daemon.client.call("PUT", &session.path(what), "{}").await;
+        let problem: Value = refused.json();
+        assert_eq!(problem["code"], "malformed-request", "only an explicit null removes a text: {problem}");
+    }
     daemon.client.call("POST", &session.path("/observed"), "").await.expect::<SessionView>(200);
     let observed = session.journal().iter().filter(|event| matches!(event.body, Body::SessionObserved(_))).count();
     assert_eq!(observed, 0, "the prompt a moment ago was a look");

@@ -172,7 +172,9 @@ pub struct ContextLoaded {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintRequest {
-    /// The environment hint: what the session needs to work. `null` removes the hint.
+    /// The environment hint: what the session needs to work. `null` removes the hint. A body without
+    /// the key is refused.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub hint: Option<String>,
 }
 
@@ -191,7 +193,9 @@ pub struct HintChanged {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TitleRequest {
-    /// The title, one line. `null` removes a title that was set, so that the derived title shows again.
+    /// The title, one line. `null` removes a title that was set, so that the derived title shows again. A
+    /// body without the key is refused.
+    #[serde(deserialize_with = "Option::deserialize")]
     pub title: Option<String>,
 }
 

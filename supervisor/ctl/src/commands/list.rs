@@ -194,7 +194,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
         let why = proposed.explanation.as_ref().map(|text| format!("{text}; ")).unwrap_or_default();
         format!("{why}see it with: agentctl env allow --session {}", label(view))
     });
-    field("proposed script", proposal);
+    field("proposal", proposal);
     for (set, items) in status.context.iter().flat_map(|context| &context.sets) {
         let items: Vec<String> = items.iter().map(|item| item.value.clone() + missing_mark(item)).collect();
         field("context", Some(format!("{set}: {}", items.join(", "))));

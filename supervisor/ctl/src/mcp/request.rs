@@ -283,6 +283,9 @@ mod tests {
             (tools::GET_CONTEXT, json!({ "session": "other" }), "session"),
             (tools::CHECK, json!({ "name": "vpn" }), "name"),
             (tools::REPORT_PROGRESS, json!({ "message": "m", "percent": 1000 }), "1000"),
+            // Only an explicit null removes a text.
+            (tools::SET_TITLE, json!({}), "title"),
+            (tools::SET_HINT, Value::Null, "hint"),
             ("unlock", json!({}), "set_title"),
         ] {
             let error = Request::of(tool, arguments, "k3m").unwrap_err();
