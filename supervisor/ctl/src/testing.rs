@@ -6,8 +6,8 @@ use std::process::{Command, Stdio};
 
 /// Writes an executable shell script.
 ///
-/// A child process writes it. A file that this process had open for writing could not be executed while a child of
-/// another test still has the descriptor, between its fork and its exec (`ETXTBSY`, execve(2)).
+/// A child process writes it, so this process never has it open. A child of another test would inherit the open file
+/// between its fork and its exec, and the script could not be executed meanwhile (`ETXTBSY`, execve(2)).
 pub(crate) fn program(path: &Path, script: &str) {
     let mut writer = Command::new("/bin/sh")
         .args(["-c", r#"cat > "$1" && chmod 755 "$1""#, "sh"])

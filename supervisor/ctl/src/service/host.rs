@@ -139,8 +139,8 @@ impl Host {
 
 /// Runs a command to its end, and waits up to [`BUSY`] while its program is open for writing.
 ///
-/// `service install` executes programs that it has just written. A child that was forked during the write still has
-/// the descriptor until it executes its own program; the kernel refuses to execute the file meanwhile (`ETXTBSY`,
+/// `service install` executes programs that it has just written. A child that was forked during the write keeps the
+/// descriptor until it executes its own program. Meanwhile the kernel refuses to execute the file (`ETXTBSY`,
 /// execve(2)).
 async fn output_when_free(command: &mut Command) -> io::Result<Output> {
     let start = Instant::now();
