@@ -154,3 +154,19 @@ async fn resume_names_the_question_and_attach_shows_it() {
     session.post(&format!("/permissions/{permission}"), &json!("allow")).await.expect::<SessionView>(200);
     assert_eq!(end_of(resumed).await.status, Some(0));
 }
+
+#[tokio::test]
+async fn a_prompt_to_a_session_that_waits_for_an_answer_names_the_question() {
+    let daemon = Daemon::start().await;
+    let session = waiting(&daemon, |_| {}).await;
+    let id = session.id.as_str();
+    let permission = session.view().await.status.permissions.remove(0).id;
+    let shown = daemon.root().join("shown");
+    let mut command = agentctl(&daemon, &["prompt", id, "say hello"]);
+    command.stderr(std::fs::File::create(&shown).unwrap());
+    let prompted = command.spawn().unwrap();
+    let named = format!("answer with: agentctl answer {id} {permission} allow|deny");
+    until(&named, || std::fs::read_to_string(&shown).unwrap_or_default().contains(&named)).await;
+    session.post(&format!("/permissions/{permission}"), &json!("allow")).await.expect::<SessionView>(200);
+    assert_eq!(end_of(prompted).await.status, Some(0));
+}

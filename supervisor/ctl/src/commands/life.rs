@@ -3,17 +3,18 @@
 use std::time::Duration;
 
 use agentd_api::reason::is_progress;
-use agentd_api::session::{ConditionType, PermissionOrigin, PermissionRequest, Phase, SessionView};
+use agentd_api::session::{ConditionType, PermissionOrigin, Phase, SessionView};
 use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
+use super::waiting::{asks, tell_new, tell_obstacles};
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
 use crate::args::{NewArgs, TermsArgs};
 use crate::client::{Document, StreamStart, Terms};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::prerequisite::{Missing, awaited};
+use crate::prerequisite::Missing;
 use crate::session;
 use crate::spec::{create, is_no_prompt, spec};
 use crate::stream::{self, EventStream, Next, patiently};
@@ -122,10 +123,7 @@ async fn settled(
         return Ok(document);
     }
     let (id, after) = (document.value.id.to_string(), document.value.status.last_seq);
-    let mut told = None;
-    waits(&mut told, session::missing(&document.value).filter(|_| document.value.status.phase == Phase::Waiting))?;
-    waits(&mut told, session::progress(&document.value).map(str::to_owned))?;
-    waits(&mut told, session::question(&document.value).map(|request| asks(&document.value, request)))?;
+    let mut told = tell_obstacles(&document.value)?;
     let mut events =
         EventStream::follow(context.client.clone(), id.clone(), StreamStart::After(after), context.starter.clone());
     while !document.value.status.phase.is_settled() {
@@ -135,11 +133,11 @@ async fn settled(
         match next {
             Some(Next::Record { line, .. }) => match Event::parse(&line)?.body {
                 Body::Condition(condition) if is_progress(&condition.reason) => {
-                    waits(&mut told, Some(condition.message))?;
+                    tell_new(&mut told, Some(condition.message))?;
                 }
                 Body::Condition(condition) if condition.kind == ConditionType::PrerequisitesMet => {}
                 Body::PermissionRequested(asked) if asked.request.origin == PermissionOrigin::Agentd => {
-                    waits(&mut told, Some(asks(&document.value, &asked.request)))?;
+                    tell_new(&mut told, Some(asks(&document.value, &asked.request)))?;
                 }
                 Body::ConversationOpened(_)
                 | Body::Condition(_)
@@ -158,22 +156,6 @@ async fn settled(
         }
     }
     Ok(document)
-}
-
-/// Formats agentd's question about a stale session.
-fn asks(view: &SessionView, request: &PermissionRequest) -> String {
-    let answers = crate::render::answers(request);
-    let title = &request.title;
-    format!("agentd asks whether to {title}; answer with: agentctl answer {} {} {answers}", label(view), request.id)
-}
-
-/// Prints the missing prerequisites, a line for each check, if they changed since the last call.
-fn waits(told: &mut Option<String>, missing: Option<String>) -> Result<(), Error> {
-    if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
-        awaited(&missing).iter().try_for_each(|line| tell(line))?;
-        *told = Some(missing);
-    }
-    Ok(())
 }
 
 pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> Result<u8, Error> {

@@ -24,6 +24,7 @@ mod snapshot;
 mod talk;
 mod upgrade;
 mod validate;
+mod waiting;
 
 use std::io::{self, Write};
 use std::path::PathBuf;

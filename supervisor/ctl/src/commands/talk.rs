@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _};
 use agentd_api::PermissionId;
 use agentd_api::session::{PermissionAnswer, Phase, SessionView};
 
+use super::waiting::tell_obstacles;
 use super::{Context, label, print, print_document, tell};
 use crate::args::RunArgs;
 use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
@@ -70,6 +71,10 @@ pub(super) async fn prompt(context: &Context, session: &str, text: &str, no_wait
             print(&format!("{}\n", accepted.turn))?;
         }
         return Ok(0);
+    }
+    if !context.json {
+        // The records of these are older than the prompt.
+        tell_obstacles(&view)?;
     }
     let goal = Goal::Turn(Some(accepted.turn));
     let attachment = Attachment { after: accepted.after_seq, goal, ..context.attachment(&id, &label) };
