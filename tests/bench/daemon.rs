@@ -135,7 +135,7 @@ impl Daemon {
         let root = self.directory.path();
         let log = File::options().create(true).append(true).open(root.join("agentd.log"))?;
         let begun = Instant::now();
-        let child = Command::new(env!("CARGO_BIN_EXE_agentd"))
+        let child = Command::new(crate::agentd())
             .arg("serve")
             .arg("--config")
             .arg(root.join("config/agentd.toml"))

@@ -27,7 +27,7 @@ mod tail;
 // The sources of the built-in providers use the SDK by this crate name; see `native`.
 extern crate self as agentd_plugin_sdk;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result, bail};
@@ -52,6 +52,9 @@ use export_provider;
 
 /// A part of the bench, with the name that selects it.
 type Part = (&'static str, fn() -> Result<Table>);
+
+/// Variable that names the directory of other programs to measure, by an absolute path.
+const PROGRAMS: &str = "AGENTD_BENCH_PROGRAMS";
 
 const PARTS: [Part; 7] = [
     ("adopt", adopt::measure),
@@ -111,10 +114,18 @@ fn run(names: &[String]) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("not measured: {}", failed.join(", ")) }
 }
 
+/// Returns the program `agentd` to measure: that in the directory [`PROGRAMS`], or that of this build.
+fn agentd() -> PathBuf {
+    let chosen = std::env::var_os(PROGRAMS).map(|directory| Path::new(&directory).join("agentd"));
+    chosen.unwrap_or_else(|| env!("CARGO_BIN_EXE_agentd").into())
+}
+
 /// Builds the programs again with the features of a release, because cargo built them for this bench with those of the
 /// tests' dependencies. Without cargo, the bench uses the programs in its own directory.
 fn build() -> Result<()> {
-    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    let Some(cargo) = std::env::var_os("CARGO").filter(|_| std::env::var_os(PROGRAMS).is_none()) else {
+        return Ok(());
+    };
     let status = Command::new(cargo)
         .args(["build", "--quiet", "--release", "--manifest-path"])
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("Cargo.toml"))
