@@ -165,8 +165,14 @@ async fn a_port_that_is_in_use_at_the_start_costs_tcp_alone_and_a_reload_opens_i
     let view: ReloadView = daemon.client.call("POST", "/v1/reload", "").await.expect(200);
     assert!(view.mistakes.len() == 1 && view.mistakes[0].message.contains(&address.to_string()), "{view:?}");
     drop(taken);
-    let view: ReloadView = daemon.client.call("POST", "/v1/reload", "").await.expect(200);
-    assert_eq!(view.mistakes, []);
+    // A child that another test forked has the socket until it executes its own program.
+    let reload = async || daemon.client.call("POST", "/v1/reload", "").await.expect::<ReloadView>(200).mistakes;
+    let begun = std::time::Instant::now();
+    let mut mistakes = reload().await;
+    while !mistakes.is_empty() && begun.elapsed() < std::time::Duration::from_secs(5) {
+        mistakes = reload().await;
+    }
+    assert_eq!(mistakes, []);
     assert_eq!(tcp().await, address.to_string());
 }
 
