@@ -30,9 +30,14 @@ fn notes() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures/notes"))
 }
 
-/// Replaces what differs from run to run: the paths of the test, and its time.
+/// Replaces what differs from run to run: the paths of the test, and its time. A path with a blank is in quotes.
 fn normal(daemon: &Daemon, note: &str) -> String {
-    let note = note.replace(&daemon.root().display().to_string(), "/ROOT");
+    let root = daemon.root().display().to_string();
+    let quoted = format!("\"{root}");
+    let mut parts = note.split(&quoted);
+    let mut plain = vec![parts.next().unwrap_or_default().to_owned()];
+    plain.extend(parts.map(|part| part.replacen('"', "", 1)));
+    let note = plain.join(&root).replace(&root, "/ROOT");
     match note.split_once(" after ").and_then(|(before, rest)| Some((before, rest.split_once(", and")?.1))) {
         Some((before, rest)) => format!("{before} after TIME, and{rest}"),
         None => note,
@@ -252,7 +257,8 @@ async fn the_configured_template_is_used_and_a_mistake_in_it_keeps_the_former_on
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.turn("say hello").await;
     session.stop().await;
-    let mine = format!("MINE in {}", daemon.work().display());
+    let work = daemon.work().display().to_string();
+    let mine = if work.contains(' ') { format!("MINE in {work:?}") } else { format!("MINE in {work}") };
     let shown = preview(&daemon, &session).await;
     assert_eq!((shown.note.as_ref(), shown.template.as_ref()), (Some(&mine), Some(&file)));
 

@@ -24,7 +24,7 @@ fn message(view: &SessionView) -> &str {
 /// Adds programs to every place of the repository's configuration that git executes for a look at the tree. Each
 /// program creates the file.
 fn plant(directory: &Path, ran: &Path) {
-    let run = |name: &str| format!("touch {}-{name}; cat", ran.display());
+    let run = |name: &str| format!("touch \"{}-{name}\"; cat", ran.display());
     for (key, value) in [
         ("core.fsmonitor", run("fsmonitor")),
         ("core.pager", run("pager")),
@@ -50,7 +50,7 @@ fn plant(directory: &Path, ran: &Path) {
     fs::create_dir_all(directory.join(".git/hooks")).unwrap();
     for hook in ["post-index-change", "pre-auto-gc", "reference-transaction", "fsmonitor-watchman"] {
         let path = directory.join(".git/hooks").join(hook);
-        fs::write(&path, format!("#!/bin/sh\ntouch {}-hook-{hook}\n", ran.display())).unwrap();
+        fs::write(&path, format!("#!/bin/sh\ntouch \"{}-hook-{hook}\"\n", ran.display())).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
     // The filter applies to this file, whose content git has to compare.

@@ -17,6 +17,7 @@ use agentd_api::staleness::{StaleKind, StalePolicy};
 use serde_json::json;
 
 use crate::harness::ctl::ctl;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session};
 
 /// Runs git in the directory, with no settings but the needed ones.
@@ -47,7 +48,7 @@ pub(crate) fn repository(daemon: &Daemon, name: &str) -> PathBuf {
 fn agent(daemon: &Daemon, directory: &Path, version: &str) -> PathBuf {
     let name = directory.file_name().unwrap().to_str().unwrap();
     let program = daemon.root().join(format!("agent-{name}"));
-    let text = format!("#!/bin/sh\nexec {} --version {version} \"$@\"\n", crate::harness::scripted_agent().display());
+    let text = format!("#!/bin/sh\nexec {} --version {version} \"$@\"\n", quoted(crate::harness::scripted_agent()));
     // The former file may still be in use.
     let _ = fs::remove_file(&program);
     fs::write(&program, text).unwrap();
