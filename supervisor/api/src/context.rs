@@ -172,8 +172,8 @@ pub struct ContextLoaded {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HintRequest {
-    /// The environment hint: what the session needs to work. `null` removes the hint. A body without
-    /// the key is refused.
+    /// The environment hint: what the session needs to work. `null` removes the hint. A body without the key is
+    /// refused.
     #[serde(deserialize_with = "Option::deserialize")]
     pub hint: Option<String>,
 }
@@ -193,8 +193,8 @@ pub struct HintChanged {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TitleRequest {
-    /// The title, one line. `null` removes a title that was set, so that the derived title shows again. A
-    /// body without the key is refused.
+    /// The title, one line. `null` removes a title that was set, so that the derived title shows again. A body
+    /// without the key is refused.
     #[serde(deserialize_with = "Option::deserialize")]
     pub title: Option<String>,
 }

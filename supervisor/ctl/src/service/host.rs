@@ -205,11 +205,11 @@ mod tests {
             let refused = Command::new(&file).output().await.unwrap_err();
             assert_eq!(refused.kind(), io::ErrorKind::ExecutableFileBusy);
             let mut command = Command::new(&file);
-            let close = async {
-                tokio::time::sleep(Duration::from_millis(30)).await;
-                drop(open);
-            };
-            let (output, ()) = tokio::join!(output_when_free(&mut command), close);
+            let mut executed = std::pin::pin!(output_when_free(&mut command));
+            let early = tokio::time::timeout(Duration::from_millis(30), executed.as_mut()).await;
+            assert!(early.is_err(), "{early:?}");
+            drop(open);
+            let output = executed.await;
             assert_eq!(output.unwrap().stdout, b"agentd 1.0.0\n");
         });
     }
