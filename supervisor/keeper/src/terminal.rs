@@ -59,6 +59,8 @@ pub(crate) struct Terminal {
     step: usize,
     /// Number of times that this line was typed.
     tries: u32,
+    /// Whether an interrupt was sent, and the line that follows it was not typed yet.
+    interrupted: bool,
     answers: u32,
     empty: u32,
     last_output: Instant,
@@ -105,6 +107,7 @@ impl Terminal {
             held: Vec::new(),
             step: 0,
             tries: 0,
+            interrupted: false,
             answers: 0,
             empty: 0,
             last_output: now,
@@ -139,7 +142,7 @@ impl Terminal {
     /// Records that this many lines were executed. The next prompt is for the next line.
     pub(crate) fn step_is_done(&mut self, steps: usize) {
         if steps > self.step {
-            (self.step, self.tries, self.last_input) = (steps, 0, None);
+            (self.step, self.tries, self.interrupted, self.last_input) = (steps, 0, false, None);
         }
     }
 
@@ -200,7 +203,7 @@ impl Terminal {
 
     fn wanted(&mut self, now: Instant, family: &mut Family, starting: Option<i32>) -> Option<Vec<u8>> {
         let modes = modes(&self.slave)?;
-        let again = self.last_input.is_none_or(|typed| now >= typed + AGAIN * self.tries.max(1));
+        let again = self.interrupted || self.last_input.is_none_or(|typed| now >= typed + AGAIN * self.tries.max(1));
         let quiet = self.quiet(now);
         let line_end = if modes.local_flags.contains(LocalFlags::ICANON) { b'\n' } else { b'\r' };
         let at_last = self.at_last.is_some_and(|at_last| at_last <= now);
@@ -247,13 +250,19 @@ impl Terminal {
         };
         let lines = &self.typed.iter().find(fits)?.lines;
         let line = lines.get(self.step).or(lines.last())?;
-        let mut bytes = Vec::new();
-        if self.tries > 0 {
-            // The line may contain an unread answer of the terminal. In vi mode it may have become a command, and
-            // only an interrupt starts a new line then.
-            let key = if self.tries == 1 { Key::VKILL } else { Key::VINTR };
-            bytes.extend([modes.control_chars[key as usize]].iter().filter(|key| **key != 0));
+        let key = |key: Key| Some(modes.control_chars[key as usize]).filter(|key| *key != 0);
+        // The line may contain an unread answer of the terminal. In vi mode it may have become a command, and only an
+        // interrupt starts a new line then. nu drops keys that arrive together with an interrupt.
+        if self.tries > 1
+            && !self.interrupted
+            && let Some(interrupt) = key(Key::VINTR)
+        {
+            self.interrupted = true;
+            return Some(vec![interrupt]);
         }
+        self.interrupted = false;
+        let mut bytes = Vec::new();
+        bytes.extend(key(Key::VKILL).filter(|_| self.tries == 1));
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(line_end);
         self.tries += 1;
