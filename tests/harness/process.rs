@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -57,6 +58,8 @@ pub(crate) async fn gone(pids: &[u32]) {
     until(&format!("processes {pids:?} end"), || !pids.iter().any(|&pid| is_alive(pid))).await;
 }
 
+/// Time within which a started process executes its program, on a loaded machine.
+const START_TIME: Duration = Duration::from_secs(5);
 /// Variable of the processes with which agentd reads the facts of a repository, a moment after a turn.
 const READER: &str = "GIT_NO_LAZY_FETCH=1";
 
@@ -97,9 +100,27 @@ fn all_of(directory: &Path) -> Vec<u32> {
         .collect()
 }
 
-/// Fails unless the processes of `directory` are exactly these. Describes the other processes.
+/// Reports whether the process is a copy of its parent that has not executed its own program yet (fork(2)).
+fn is_copy(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)).unwrap_or_default();
+    let arguments = |pid: &str| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let own = arguments(&pid.to_string());
+    !own.is_empty() && own == arguments(parent)
+}
+
+/// Fails unless the processes of `directory` are exactly these. Describes the other processes. A process that a
+/// program is just starting is judged once it has executed its own program: only then it shows whether it is a reader.
 pub(crate) fn assert_only(expected: &[u32], directory: &Path, what: &str) {
-    let found = of(directory);
+    let mut found = of(directory);
+    let begun = Instant::now();
+    let is_left = |pid: u32| {
+        while is_copy(pid) && begun.elapsed() < START_TIME {
+            std::thread::yield_now();
+        }
+        !is_reader(pid) && is_alive(pid)
+    };
+    found.retain(|pid| expected.contains(pid) || is_left(*pid));
     let too_many: Vec<String> = found.iter().filter(|pid| !expected.contains(pid)).map(|&pid| described(pid)).collect();
     let missing: Vec<&u32> = expected.iter().filter(|pid| !found.contains(pid)).collect();
     assert!(too_many.is_empty() && missing.is_empty(), "{what}: left over {too_many:#?}, missing {missing:?}");

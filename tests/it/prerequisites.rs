@@ -445,7 +445,8 @@ async fn a_check_that_hangs_ends_at_its_time_and_holds_up_nobody() {
     assert!((900..2500).contains(&report.took_ms), "{report:?}");
     assert!(report.summary.contains("took longer than its 1 s"), "{report:?}");
     assert!(met(&view).message.contains("silent (unknown)"), "{view:#?}");
-    assert!(slowest < Duration::from_millis(50), "the slowest answer of /healthz took {slowest:?}");
+    // A check that held up the endpoint would do so for its second.
+    assert!(slowest < Duration::from_millis(500), "the slowest answer of /healthz took {slowest:?}");
 }
 
 #[tokio::test]

@@ -183,13 +183,13 @@ async fn whatever_hangs_the_daemon_answers_and_keeps_no_more_processes_than_eigh
         let reports = stage.check_all(&all, 3 * TIME).await;
         let told = |report: &CheckReport| matches!(report.outcome, Outcome::Fail | Outcome::Unknown);
         assert!(reports.iter().all(told) && reports.len() == all.len(), "{reports:#?}");
-        assert!(looks(daemon) <= LOOKS, "{}", looks(daemon));
+        // A name lookup counts against a limit of its own, and takes a moment to exit after it was killed.
+        until("lookups stay within their limit", || looks(daemon) <= LOOKS).await;
         reports
     };
     for _ in 0..3 {
         round().await;
     }
-    // A name lookup that was ended at its deadline takes a moment to exit.
     let only_asked = async || until("only lookups for plugins hang", || looks(daemon) == ASKED).await;
     only_asked().await;
     let hangs = |report: &&CheckReport| report.summary.ends_with("is mounted and does not answer");
