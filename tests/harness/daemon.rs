@@ -239,10 +239,14 @@ impl Daemon {
         self.root().join("agentd.log")
     }
 
+    /// Returns the logs of all daemons that ran here.
+    pub(crate) fn words(&self) -> String {
+        String::from_utf8_lossy(&fs::read(self.log()).unwrap_or_default()).into_owned()
+    }
+
     /// Returns the end of the daemon's log.
     pub(crate) fn last_words(&self) -> String {
-        let log = fs::read(self.log()).unwrap_or_default();
-        let log = String::from_utf8_lossy(&log);
+        let log = self.words();
         let lines: Vec<&str> = log.lines().collect();
         lines[lines.len().saturating_sub(60)..].join("\n")
     }

@@ -31,7 +31,7 @@ async fn a_stop_leaves_no_descendant_tools_in_their_own_process_sessions_include
     let (session, pids) = grow(&daemon, &[]).await;
     session.stop().await;
     process::gone(&pids).await;
-    assert_eq!(process::of(daemon.root()), [daemon.pid()], "something else is left");
+    process::assert_only(&[daemon.pid()], daemon.root(), "something else is left");
     let exited = session.journal().into_iter().find_map(|event| match event.body {
         Body::AgentExited(exited) => Some((exited.requested, exited.killed)),
         _ => None,
@@ -46,7 +46,7 @@ async fn an_agent_that_ignores_the_end_of_its_stdin_and_sigterm_is_stopped_all_t
     let (session, pids) = grow(&daemon, &["--ignore-eof", "--ignore-sigterm"]).await;
     session.stop().await;
     process::gone(&pids).await;
-    assert_eq!(process::of(daemon.root()), [daemon.pid()], "something else is left");
+    process::assert_only(&[daemon.pid()], daemon.root(), "something else is left");
 }
 
 #[tokio::test]
@@ -56,7 +56,7 @@ async fn an_agent_that_dies_takes_its_tree_with_it() {
     process::kill9(session.view().await.status.agent_pid.unwrap());
     session.wait_for_phase(Phase::Failed).await;
     process::gone(&pids).await;
-    assert_eq!(process::of(daemon.root()), [daemon.pid()], "something else is left");
+    process::assert_only(&[daemon.pid()], daemon.root(), "something else is left");
 }
 
 #[tokio::test]
@@ -67,5 +67,5 @@ async fn a_stop_after_kill_nine_of_the_daemon_leaves_no_descendant_either() {
     daemon.run().await;
     session.stop().await;
     process::gone(&pids).await;
-    assert_eq!(process::of(daemon.root()), [daemon.pid()], "something else is left");
+    process::assert_only(&[daemon.pid()], daemon.root(), "something else is left");
 }

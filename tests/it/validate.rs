@@ -139,7 +139,6 @@ async fn scripts_are_looked_at_and_not_run_by_whoever_asks() {
     write(&daemon.home().join(".profile"), "export PATH=/usr/bin:/bin\n");
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.stop().await;
-    let before = process::of(daemon.root()).len();
     let (canary, script) = (daemon.work().join("canary"), daemon.work().join(".agentd-env.sh"));
     write(&script, &format!("touch {}\nif true; then\n", quoted(&canary)));
     let view = asked(&daemon, &session).await;
@@ -155,7 +154,7 @@ async fn scripts_are_looked_at_and_not_run_by_whoever_asks() {
     fs::set_permissions(&script, Permissions::from_mode(0o666)).unwrap();
     assert_eq!(reasons(&asked(&daemon, &session).await), ["ScriptUnreadable"]);
     assert!(!canary.exists(), "it was run");
-    assert_eq!(process::of(daemon.root()).len(), before, "nothing was started that stayed");
+    process::assert_only(&[daemon.pid()], daemon.root(), "what was started has stayed");
 }
 
 #[tokio::test]
