@@ -36,11 +36,22 @@ impl Identity {
     }
 }
 
+/// Returns the fields of a process's `stat` line from the third, its state, on (proc(5)). The name before them is in
+/// parentheses and may contain any character.
+fn fields(pid: u32) -> Option<Vec<String>> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(") ")?;
+    Some(fields.split(' ').map(str::to_owned).collect())
+}
+
+/// Returns the arguments of a process, each ended by a null byte. They are empty for a zombie and without a process.
+fn arguments(pid: u32) -> Vec<u8> {
+    fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
+}
+
 /// Reports whether the process runs. A zombie does not run.
 pub(crate) fn is_alive(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    // The state follows the name, which is in parentheses and may contain any character (proc(5)).
-    !matches!(stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next()), None | Some('Z' | 'X'))
+    fields(pid).is_some_and(|fields| !fields[0].starts_with(['Z', 'X']))
 }
 
 /// Returns the process's resident memory in KiB.
@@ -102,11 +113,9 @@ fn all_of(directory: &Path) -> Vec<u32> {
 
 /// Reports whether the process is a copy of its parent that has not executed its own program yet (fork(2)).
 fn is_copy(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let parent = stat.rsplit_once(") ").and_then(|(_, rest)| rest.split(' ').nth(1)).unwrap_or_default();
-    let arguments = |pid: &str| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let own = arguments(&pid.to_string());
-    !own.is_empty() && own == arguments(parent)
+    let parent = fields(pid).and_then(|fields| fields[1].parse().ok());
+    let own = arguments(pid);
+    !own.is_empty() && parent.is_some_and(|parent| own == arguments(parent))
 }
 
 /// Fails unless the processes of `directory` are exactly these. Describes the other processes. A process that a
@@ -129,7 +138,7 @@ pub(crate) fn assert_only(expected: &[u32], directory: &Path, what: &str) {
 /// Returns the processes of `directory` with this program name, and with `argument` as the first argument if given.
 pub(crate) fn running(directory: &Path, program: &str, argument: Option<&str>) -> Vec<u32> {
     let is_meant = |pid: &u32| {
-        let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let arguments = arguments(*pid);
         let mut arguments = arguments.split(|&byte| byte == 0).map(String::from_utf8_lossy);
         let named = arguments.next().is_some_and(|path| Path::new(path.as_ref()).file_name() == Some(program.as_ref()));
         named && argument.is_none_or(|argument| arguments.next().is_some_and(|first| first == argument))
@@ -139,10 +148,8 @@ pub(crate) fn running(directory: &Path, program: &str, argument: Option<&str>) -
 
 /// Describes a process: its pid, parent, state and arguments, if still readable.
 fn described(pid: u32) -> String {
-    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
-    let arguments = String::from_utf8_lossy(&read("cmdline")).replace('\0', " ");
-    let stat = String::from_utf8_lossy(&read("stat")).into_owned();
-    let state = stat.rsplit_once(") ").map(|(_, rest)| rest.split(' ').take(2).collect::<Vec<_>>().join(" "));
+    let arguments = String::from_utf8_lossy(&arguments(pid)).replace('\0', " ");
+    let state = fields(pid).map(|fields| fields[..2].join(" "));
     format!("{pid} (state, parent {}) {arguments}", state.unwrap_or_default())
 }
 

@@ -36,8 +36,8 @@ const LONG_QUIET: Duration = Duration::from_millis(1500);
 const AGAIN: Duration = Duration::from_millis(400);
 /// Maximum number of times that the command is typed.
 const TRIES: u32 = 6;
-/// Number of times that the command is typed before an interrupt precedes it.
-const INTERRUPTED: u32 = 3;
+/// Number of times that the command is typed without an interrupt before it.
+const TRIES_WITHOUT_INTERRUPT: u32 = 3;
 /// Maximum number of questions that get an answer.
 const ANSWERS: u32 = 20;
 /// Shells whose line editors send no terminal queries, so that an answer is never for them.
@@ -255,8 +255,8 @@ impl Terminal {
         let key = |key: Key| Some(modes.control_chars[key as usize]).filter(|key| *key != 0);
         // The line may contain an unread answer of the terminal. In vi mode it may have become a command, and only an
         // interrupt starts a new line then. nu drops keys that arrive together with an interrupt. An interrupt also
-        // ends a start-up file that asks a question, so the line is typed three times before one.
-        if self.tries >= INTERRUPTED
+        // ends a start-up file that asks a question, so the first attempts send none.
+        if self.tries >= TRIES_WITHOUT_INTERRUPT
             && !self.interrupted
             && let Some(interrupt) = key(Key::VINTR)
         {
@@ -265,7 +265,7 @@ impl Terminal {
         }
         self.interrupted = false;
         let mut bytes = Vec::new();
-        bytes.extend(key(Key::VKILL).filter(|_| (1..INTERRUPTED).contains(&self.tries)));
+        bytes.extend(key(Key::VKILL).filter(|_| (1..TRIES_WITHOUT_INTERRUPT).contains(&self.tries)));
         bytes.extend_from_slice(line.as_bytes());
         bytes.push(line_end);
         self.tries += 1;

@@ -258,11 +258,15 @@ impl Campaign {
         )
     }
 
+    /// Describes the violations. Copies the histories and the daemon's log to a directory that remains after the test.
     fn report(&self, found: &[(Arc<Subject>, History, Vec<Violation>)]) -> String {
         let mut text = format!("{} of {} sessions are not what they promise\n", found.len(), self.sessions);
-        let log = self.field.daemon.try_lock().map(|daemon| daemon.words()).unwrap_or_default();
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("campaign").join(&self.seed);
+        std::fs::create_dir_all(&directory).expect("a directory can be made");
+        let log = self.field.daemon.try_lock().expect("no strike runs while a report is made").words();
+        std::fs::write(directory.join("agentd.log"), log).expect("a file can be written");
         for (subject, history, violations) in found {
-            let kept = keep(subject, history, &log, &self.seed);
+            let kept = keep(subject, history, &directory);
             let _ = writeln!(text, "\nsession {} ({kept}), {} violations", subject.id, violations.len());
             for violation in violations.iter().take(SHOWN) {
                 let _ = writeln!(text, "* {violation}\n{}", excerpt(&history.journal, violation.seq));
@@ -363,15 +367,12 @@ fn points() -> Vec<String> {
     text.lines().filter(passed).map(str::to_owned).collect()
 }
 
-/// Copies the history of a session, with the daemon's log, to a directory that remains after the test.
-fn keep(subject: &Subject, history: &History, log: &str, seed: &str) -> String {
-    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("campaign").join(seed);
-    std::fs::create_dir_all(&directory).expect("a directory can be made");
+/// Copies the history of a session to the directory, which remains after the test.
+fn keep(subject: &Subject, history: &History, directory: &Path) -> String {
     let (journal, rest) = (directory.join(format!("{}.journal", subject.id)), format!("{:#?}", history.requests));
     let lines: String = history.journal.iter().map(|event| line(event) + "\n").collect();
     std::fs::write(&journal, lines).expect("a file can be written");
     std::fs::write(directory.join(format!("{}.requests", subject.id)), rest).expect("a file can be written");
-    std::fs::write(directory.join("agentd.log"), log).expect("a file can be written");
     std::fs::copy(&subject.account, directory.join(format!("{}.account", subject.id))).ok();
     journal.display().to_string()
 }
