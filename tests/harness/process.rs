@@ -69,7 +69,8 @@ pub(crate) async fn gone(pids: &[u32]) {
     until(&format!("processes {pids:?} end"), || !pids.iter().any(|&pid| is_alive(pid))).await;
 }
 
-/// Time within which a started process executes its program, on a loaded machine.
+/// Time within which a started process executes its program, and a helper ends, on a loaded machine. A helper that reads
+/// the facts of a repository has 2 s itself.
 const START_TIME: Duration = Duration::from_secs(5);
 /// Variable of the processes with which agentd reads the facts of a repository, a moment after a turn.
 const READER: &str = "GIT_NO_LAZY_FETCH=1";
@@ -118,13 +119,23 @@ fn is_copy(pid: u32) -> bool {
     !own.is_empty() && parent.is_some_and(|parent| own == arguments(parent))
 }
 
+/// Reports whether the process is a helper that the daemon starts for one command or one look at a file, and that ends
+/// by itself.
+fn is_helper(pid: u32) -> bool {
+    let arguments = arguments(pid);
+    let mut arguments = arguments.split(|&byte| byte == 0);
+    arguments.next().is_some_and(|program| program.ends_with(b"/agentd-keeper"))
+        && arguments.next().is_some_and(|role| role == b"run" || role == b"look")
+}
+
 /// Fails unless the processes of `directory` are exactly these. Describes the other processes. A process that a
 /// program is just starting is judged once it has executed its own program: only then it shows whether it is a reader.
+/// A helper of the daemon is left over only if it stays.
 pub(crate) fn assert_only(expected: &[u32], directory: &Path, what: &str) {
     let mut found = of(directory);
     let begun = Instant::now();
     let is_left = |pid: u32| {
-        while is_copy(pid) && begun.elapsed() < START_TIME {
+        while (is_copy(pid) || is_helper(pid)) && begun.elapsed() < START_TIME {
             std::thread::yield_now();
         }
         !is_reader(pid) && is_alive(pid)
