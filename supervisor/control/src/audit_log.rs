@@ -95,7 +95,7 @@ impl Audit {
             let _ = all.await;
         }
         let path = self.path.clone();
-        tokio::task::spawn_blocking(move || read(&path, limit, wanted)).await.map_err(io::Error::other)?
+        agentd_host::work::blocking(move || read(&path, limit, wanted)).await.map_err(io::Error::other)?
     }
 }
 

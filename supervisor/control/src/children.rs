@@ -106,7 +106,7 @@ async fn below(parent: PathBuf, child: PathBuf) -> Result<PathBuf, Problem> {
     };
     let (asked, around) = (child.clone(), parent.clone());
     let resolve = move || Some((around.canonicalize().ok()?, asked.canonicalize().ok()?));
-    let resolved = tokio::time::timeout(PATIENCE, tokio::task::spawn_blocking(resolve)).await.map_err(|_| silent())?;
+    let resolved = tokio::time::timeout(PATIENCE, agentd_host::work::blocking(resolve)).await.map_err(|_| silent())?;
     let Some((around, resolved)) = resolved.map_err(|_| silent())? else {
         return Err(Problem::new(Code::NoSuchDirectory, format!("the directory {} does not exist", child.display()))
             .hint("use an existing directory below the parent's"));

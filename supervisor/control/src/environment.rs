@@ -56,7 +56,7 @@ pub(super) async fn difference(
 
 pub(super) async fn rotate(context: &Context) -> Answer {
     let environments = Arc::clone(&context.generation.environments);
-    let rotated = tokio::task::spawn_blocking(move || environments.rotate()).await;
+    let rotated = agentd_host::work::blocking(move || environments.rotate()).await;
     let rotated = rotated.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     json(&rotated.map_err(|error| error.problem())?)
 }

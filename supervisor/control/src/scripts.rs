@@ -107,7 +107,7 @@ async fn listed(context: &Context, looked_for: Vec<ScriptPlace>, diff: bool) -> 
 
 /// Runs `work` on a blocking thread, since the disk may be slow.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, Problem> {
-    tokio::task::spawn_blocking(work).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))
+    agentd_host::work::blocking(work).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))
 }
 
 /// Describes a script for the user's decision; `None` if the script does not exist.

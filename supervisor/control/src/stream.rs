@@ -64,7 +64,7 @@ pub(super) async fn events(
         broken.map_or(Ok((reader, first)), Err)
     };
     let read =
-        tokio::task::spawn_blocking(begin).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
+        agentd_host::work::blocking(begin).await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?;
     let (reader, first) = match read {
         Ok(read) => read,
         Err(ReadError::Gone { first, .. }) => {
@@ -129,7 +129,7 @@ async fn pump(mut reader: Reader, first: Bytes, session: &Session, format: Forma
     loop {
         let upto = published.borrow_and_update().view.status.last_seq;
         loop {
-            let read = tokio::task::spawn_blocking(move || {
+            let read = agentd_host::work::blocking(move || {
                 let chunk = read_chunk(&mut reader, upto, format);
                 (reader, chunk)
             });

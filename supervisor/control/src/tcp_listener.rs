@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentd_api::configuration::{Consequence, Mistake};
+use async_recursion::async_recursion as boxed;
 use ctutils::CtEq as _;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -69,7 +70,7 @@ impl Token {
     /// respond.
     async fn read_aside(source: &TokenSource, config: &Config) -> Result<Self, TcpError> {
         let (source, config) = (source.clone(), config.clone());
-        let reading = tokio::task::spawn_blocking(move || Self::read(&source, &config));
+        let reading = agentd_host::work::blocking(move || Self::read(&source, &config));
         match tokio::time::timeout(ANSWER, reading).await {
             Ok(read) => read.unwrap_or_else(|error| Err(TcpError::Token(chain(&error)))),
             Err(_) => Err(TcpError::Token(format!("it did not answer within {} s", ANSWER.as_secs()))),
@@ -116,6 +117,7 @@ struct ListenerState {
 
 impl TcpEndpoint {
     /// Opens, changes or closes the listener as configured. After an error everything stays unchanged.
+    #[boxed]
     pub async fn apply(&self, config: &Config) -> Result<(), TcpError> {
         let Control { tcp: Some(address), token: Some(source), .. } = &config.control else {
             *self.state() = ListenerState::default();
@@ -133,6 +135,7 @@ impl TcpEndpoint {
     }
 
     /// Returns the error that [`Self::apply`] would return, and changes nothing.
+    #[boxed]
     pub async fn check(&self, config: &Config) -> Result<(), TcpError> {
         let Control { tcp: Some(address), token: Some(source), .. } = &config.control else { return Ok(()) };
         Token::read_aside(source, config).await?;

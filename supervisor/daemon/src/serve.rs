@@ -143,7 +143,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     }
     let sessions = {
         let generations = Arc::clone(&generations);
-        let opened = tokio::task::spawn_blocking(move || Sessions::open(generations));
+        let opened = agentd_host::work::blocking(move || Sessions::open(generations));
         Arc::new(manager::extending(opened).await.map_err(io::Error::other).map_err(ServeError::Start)?)
     };
     let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), Arc::clone(&tcp)));
@@ -262,7 +262,7 @@ async fn end(
 /// Reads the sessions without a keeper. The takeover of sessions with a keeper gets a head start.
 async fn read(sessions: Arc<Sessions>) -> io::Result<()> {
     sessions.wait_for_takeover().await;
-    tokio::task::spawn_blocking(move || sessions.read()).await.map_err(io::Error::other).flatten()
+    agentd_host::work::blocking(move || sessions.read()).await.map_err(io::Error::other).flatten()
 }
 
 /// Compiles the plugins before the first session needs them. Logs a plugin's failure; the launch reports it again.

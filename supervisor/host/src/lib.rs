@@ -15,4 +15,5 @@ pub mod platform;
 pub mod repository;
 pub mod runner;
 pub mod usage;
+pub mod work;
 pub mod workspace;

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentd_api::lock::{self, Record};
+use async_recursion::async_recursion as boxed;
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
@@ -79,6 +80,7 @@ impl fmt::Display for Holder {
 }
 
 /// Takes the lock of the state directory, and records this process and the socket that it serves.
+#[boxed]
 pub async fn take(state: &Path, socket: &Path) -> Result<Lock, LockError> {
     let path = state.join(lock::FILE);
     let failed = |source: io::Error| LockError::Lock { path: path.clone(), source };

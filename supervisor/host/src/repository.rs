@@ -14,6 +14,7 @@ use agentd_api::ByteString;
 use agentd_api::facts::{Repository, RepositoryFacts, RepositoryUnread};
 use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Variable};
 use agentd_keeper::tokens;
+use async_recursion::async_recursion as boxed;
 
 use crate::capability::{Machine, PROGRAM_DIRECTORIES, PathState};
 use crate::runner;
@@ -71,6 +72,7 @@ pub struct RepositoryReader<'a> {
 impl RepositoryReader<'_> {
     /// Reads the repository that contains `directory`. The directory must answer: a process cannot be killed while it
     /// enters a directory that does not.
+    #[boxed]
     pub async fn read(&self, directory: &Path, deadline: Instant) -> Repository {
         self.read_with(&PROGRAM_DIRECTORIES, directory, deadline).await
     }

@@ -9,6 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use agentd_keeper::protocol::{RunRequest, RunResult};
+use async_recursion::async_recursion as boxed;
 use tokio::process::{Child, ChildStdin, Command};
 
 use crate::frame;
@@ -24,6 +25,7 @@ struct KeeperProcess {
 }
 
 /// Runs the request. Dropping the future kills the program with all its descendants.
+#[boxed]
 pub async fn run(keeper: &Path, request: &RunRequest) -> io::Result<RunResult> {
     let mut child = Command::new(keeper)
         .arg("run")

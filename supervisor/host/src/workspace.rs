@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::reason;
 use agentd_api::{Code, Problem};
+use async_recursion::async_recursion as boxed;
 
 use crate::capability::{Machine, PathState};
 use crate::exhausted;
@@ -63,11 +64,12 @@ impl WorkspaceError {
 const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// Checks the directory. On success, an agent can be started in it.
+#[boxed]
 pub async fn check(machine: &Machine, path: &Path) -> Result<(), WorkspaceError> {
     if !path.is_absolute() {
         return Err(WorkspaceError::Relative { path: path.to_owned() });
     }
-    let places = machine.path_states([path.to_owned()], Instant::now() + ANSWER_TIME, |_| true).await;
+    let places = machine.path_states(vec![path.to_owned()], Instant::now() + ANSWER_TIME, |_| true).await;
     judge(path, places.into_iter().next())
 }
 

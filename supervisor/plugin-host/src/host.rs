@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use wasmtime::Engine;
 
 use crate::cache::{Cache, Compiled, Hash, OnCompile, blocking, hash};
@@ -165,11 +166,13 @@ impl Host {
     }
 
     /// Loads a component with a grant and without denials. The module's comment lists the steps.
+    #[boxed]
     pub async fn load(&self, source: Source, grant: &Grant) -> Result<Plugin, LoadError> {
         self.load_with(source, LoadTerms { grant: grant.clone(), ..LoadTerms::default() }).await
     }
 
     /// Loads a component under the given conditions.
+    #[boxed]
     pub async fn load_with(&self, source: Source, terms: LoadTerms) -> Result<Plugin, LoadError> {
         let LoadTerms { name, grant, deny, settings, any_variable, on_compile } = terms;
         let own = matches!(source, Source::BuiltIn { .. }) && grant.variables.is_none();
@@ -199,6 +202,7 @@ impl Host {
     }
 
     /// Inspects a component without a grant. The component describes itself, and every host call of it fails.
+    #[boxed]
     pub async fn inspect(&self, source: Source) -> Result<Inspection, LoadError> {
         let plugin = source.name();
         let nobody: OnCompile = Arc::new(|_| ());

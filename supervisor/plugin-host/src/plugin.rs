@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use async_recursion::async_recursion as boxed;
+
 use crate::bindings::prerequisite::exports::agentd::plugin::prerequisite_check;
 use crate::bindings::provider::exports::agentd::plugin::environment_provider;
 use crate::call::{Call, Change, Description, Effect, NoSession, Report, Setting};
@@ -119,6 +121,7 @@ impl Plugin {
     }
 
     /// Calls a provider. Returns its changes to the call's environment, to be applied in order.
+    #[boxed]
     pub async fn provide(&self, call: Call) -> Result<Vec<Change>, CallError> {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return Err(linked.not_a(World::Provider)) };
@@ -164,6 +167,7 @@ impl Plugin {
     ///
     /// This takes a third of the time of a short call, so it happens between calls. Errors are ignored here,
     /// because the call will report them.
+    #[boxed]
     pub async fn warm_up(&self, limits: Limits) {
         let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return };
@@ -229,6 +233,7 @@ impl Plugin {
     }
 
     /// Calls a prerequisite and returns its report.
+    #[boxed]
     pub async fn check(&self, call: Call) -> Result<Report, CallError> {
         let linked = &self.inner.linked;
         let Pre::Prerequisite(pre) = &linked.pre else { return Err(linked.not_a(World::Prerequisite)) };

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use agentd_api::Problem;
 use agentd_api::plugin::{PluginProblem, PluginView};
 use agentd_plugin_host::{Host, HostError, HostOptions, Limits, Setting};
+use async_recursion::async_recursion as boxed;
 use tokio::sync::OnceCell;
 
 pub use health::{CallOutcome, PluginFault};
@@ -87,6 +88,7 @@ impl Plugins {
     /// Starts to load every plugin that the configuration declares or uses, and compiles plugins that are not cached.
     /// Returns without waiting for that. If the configuration is refused, no plugin is loaded, because the invalid
     /// part may contain denied capabilities.
+    #[boxed]
     pub async fn begin(
         host: &HostOnce,
         config: &Config,
@@ -132,6 +134,7 @@ impl Plugins {
     }
 
     /// Waits until each plugin is loaded or has failed to load.
+    #[boxed]
     pub async fn settled(&self) {
         for plugin in self.known.values() {
             plugin.settled().await;

@@ -10,6 +10,7 @@ use agentd_api::plugin::{
 };
 use agentd_api::reason;
 use agentd_plugin_host::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPattern, Want};
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -185,6 +186,7 @@ impl ManagedPlugin {
     }
 
     /// Waits until the plugin is loaded or has failed to load.
+    #[boxed]
     pub async fn settled(&self) {
         let _ = self.stage().wait_for(|stage| *stage == Stage::Settled).await; // it lives as long as this
     }

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::prerequisite::{CheckReport, Moment, OnFailure, Outcome, PrerequisiteView};
 use agentd_plugin_host::Places;
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
@@ -75,11 +76,12 @@ pub enum Freshness {
 
 impl Prerequisites {
     /// Creates the checks of this configuration with its loaded plugins.
+    #[boxed]
     pub async fn new(config: &Config, plugins: &Plugins, surroundings: CheckResources) -> Self {
         // The home directory is resolved once: if it stops answering later, it must not delay a check that reports
         // it.
         let paths = std::iter::once(surroundings.config.clone()).chain(std::env::home_dir());
-        let seen = surroundings.machine.path_states(paths, Instant::now() + PLACES_TIME, |_| false).await;
+        let seen = surroundings.machine.path_states(paths.collect(), Instant::now() + PLACES_TIME, |_| false).await;
         let text = |place: PathState| place.into_directory()?.into_os_string().into_string().ok();
         let mut found = seen.into_iter().map(text);
         let (config_place, home) = (found.next().flatten(), found.next().flatten());
@@ -110,6 +112,7 @@ impl Prerequisites {
     }
 
     /// Waits until the plugin of the prerequisite is loaded or has failed to load.
+    #[boxed]
     pub async fn settled(&self, name: &str) {
         if let Some(check) = self.checks.get(name) {
             check.plugin.settled().await;
@@ -128,6 +131,7 @@ impl Prerequisites {
 
     /// Runs the checks in parallel and returns their reports, sorted by name. `subject` is the session for checks
     /// that receive an environment.
+    #[boxed]
     pub async fn round(&self, wanted: Vec<RequestedCheck>, subject: Option<&Arc<CheckedSession>>) -> Vec<CheckReport> {
         let mut running = JoinSet::new();
         for RequestedCheck { name, fresh } in wanted {

@@ -12,6 +12,7 @@ use agentd_api::drain::{ActiveSession, DrainView};
 use agentd_api::event::{Cause, StopRequested};
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::Phase;
+use async_recursion::async_recursion as boxed;
 use tokio::task::JoinHandle;
 
 use super::registry::Sessions;
@@ -56,6 +57,7 @@ impl Sessions {
     }
 
     /// Waits until no session is active, or until the drain is undone.
+    #[boxed]
     pub async fn drained(&self) {
         self.are_current().await;
         let stopped = async {

@@ -1,6 +1,7 @@
 //! Whether the daemon is drained, since when and by which requester. `drain.rs` stops the sessions.
 
 use agentd_api::prerequisite::Requester;
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
@@ -43,6 +44,7 @@ impl DrainState {
     }
 
     /// Waits until no drain is in effect.
+    #[boxed]
     pub async fn undone(&self) {
         // `self` owns the sender, so the channel is open.
         let _ = self.state.subscribe().wait_for(Option::is_none).await;

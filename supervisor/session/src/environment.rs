@@ -19,6 +19,7 @@ use agentd_api::{Body, Code, Problem, SessionId};
 use agentd_fault::Point;
 use agentd_host::directories::Directories;
 use agentd_host::workspace;
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
 
@@ -313,6 +314,7 @@ pub(super) async fn renew(plan: &LaunchPlan) -> Result<Renewal, String> {
 
 /// Returns the stored environment of a session for clients. The last environment contains digests of the known
 /// secrets: see [`without_secrets`](agentd_environment::without_secrets).
+#[boxed]
 pub async fn kept(generation: &Generation, id: &SessionId) -> Result<Option<StoredEnvironments>, Problem> {
     let kept = on_disk(&generation.environments, id, Environments::read).await.map_err(|error| error.problem())?;
     let remembered = generation.environments.secrets(id);
@@ -326,6 +328,7 @@ fn known(secrets: &BTreeMap<String, Vec<u8>>) -> impl Iterator<Item = (&str, &[u
 }
 
 /// Builds the environment of a launch without launching and without storing anything. The view contains secrets.
+#[boxed]
 pub async fn build_now(
     generation: &Arc<Generation>,
     id: &SessionId,
@@ -356,7 +359,7 @@ async fn on_disk<T: Send + 'static>(
     work: impl FnOnce(&Environments, &SessionId) -> Result<T, EnvironmentError> + Send + 'static,
 ) -> Result<T, EnvironmentError> {
     let (environments, id) = (Arc::clone(environments), id.clone());
-    tokio::task::spawn_blocking(move || work(&environments, &id))
+    agentd_host::work::blocking(move || work(&environments, &id))
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }

@@ -13,6 +13,7 @@ use agentd_api::environment::{Refresh, SnapshotSource};
 use agentd_api::prerequisite::OnFailure;
 use agentd_api::session::{RestartPolicy, ResumeNote, SessionSpec};
 use agentd_api::{Code, Problem, SessionId};
+use async_recursion::async_recursion as boxed;
 use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::daemon::{Daemon, Programs};
@@ -211,6 +212,7 @@ impl Generation {
 
     /// Returns the plugins that a launch of this session needs: the providers of its environment, and the plugins
     /// that check its prerequisites.
+    #[boxed]
     pub async fn plugins_of(&self, spec: &SessionSpec) -> Result<Vec<Arc<ManagedPlugin>>, NoHost> {
         let plugins = self.plugins_begun().await?;
         let checks = self.needed(spec).into_iter().filter_map(|name| self.config.prerequisites.get(&name));

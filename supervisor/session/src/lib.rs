@@ -50,6 +50,7 @@ use agentd_api::context::{Context, ContextView};
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, SessionStatus, SessionView, TurnView};
 use agentd_api::{Code, Problem, SessionId};
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -168,12 +169,14 @@ impl Session {
     }
 
     /// Waits until the driver has read the whole journal and the published state is up to date.
+    #[boxed]
     pub async fn is_current(&self) {
         let mut published = self.watch();
         let _ = published.wait_for(|published| published.current).await;
     }
 
     /// Sends a command to the driver and waits for the result.
+    #[boxed]
     pub async fn ask(&self, command: Command) -> Result<CommandResult, Problem> {
         let (reply, answer) = oneshot::channel();
         self.driver.wake();

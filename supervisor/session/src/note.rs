@@ -16,6 +16,7 @@ use agentd_decide::staleness::{Present as PresentSurroundings, StalenessSettings
 use agentd_decide::state::{Run, State};
 use agentd_environment::{drift, restore_obstacle};
 use agentd_host::workspace;
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 
 use crate::environment::{self, build_now, kept};
@@ -25,6 +26,7 @@ use crate::{Session, missing_files, staleness};
 
 /// Returns the note that the next prompt would have. Without `may_build` no environment is built, since that runs
 /// scripts.
+#[boxed]
 pub async fn preview(generation: &Arc<Generation>, session: &Session, may_build: bool) -> Result<NoteView, Problem> {
     let (spec, state) = (Arc::clone(&session.view().spec), session.state().await?);
     let mode = generation.resume_note(&spec);

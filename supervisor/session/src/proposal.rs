@@ -10,6 +10,7 @@ use agentd_api::scripts::{EXPLANATION_BYTES, PROPOSAL_BYTES, ScriptProposal};
 use agentd_api::{Code, Problem, SessionId};
 use agentd_environment::{PROPOSED_SCRIPT, ScriptDirectories};
 use agentd_host::files;
+use async_recursion::async_recursion as boxed;
 
 use super::{Command, Session};
 use crate::generation::Generation;
@@ -24,6 +25,7 @@ pub fn path_of(generation: &Generation, id: &SessionId) -> PathBuf {
 /// # Errors
 ///
 /// The proposal is refused, or the script cannot be written.
+#[boxed]
 pub async fn propose(
     generation: &Generation,
     session: &Session,
@@ -35,7 +37,7 @@ pub async fn propose(
     check(&text, explanation.as_deref())?;
     let digest = ScriptDirectories::digest_of(Some(&text)).unwrap_or_default();
     let path = path_of(generation, session.id());
-    let written = tokio::task::spawn_blocking(move || files::write(&path, text.as_bytes())).await;
+    let written = agentd_host::work::blocking(move || files::write(&path, text.as_bytes())).await;
     written.map_err(std::io::Error::other).flatten().map_err(|error| {
         Problem::new(Code::Internal, format!("cannot store the proposed script: {error}"))
             .hint("see the log of agentd, and try again")

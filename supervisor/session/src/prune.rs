@@ -13,6 +13,7 @@ use agentd_api::prune::{KeptSession, PruneRequest, PruneView, PrunedSession};
 use agentd_api::session::{SessionView, UnreadableSession};
 use agentd_api::{Code, Problem};
 use agentd_host::usage::disk_usage;
+use async_recursion::async_recursion as boxed;
 use jiff::{SignedDuration, Timestamp};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -36,6 +37,7 @@ struct Match {
 
 impl Sessions {
     /// Lists the sessions that match the request and, unless it is a dry run, removes them.
+    #[boxed]
     pub async fn prune(&self, request: &PruneRequest, cause: Cause) -> Result<PruneView, Problem> {
         check(request)?;
         let mut found = self.matches(request, Timestamp::now()).await?;
@@ -147,7 +149,7 @@ impl Sessions {
     ) -> Option<Match> {
         let directory = self.generations().now().daemon.directories.sessions().join(&unreadable.id);
         let looked_at = directory.clone();
-        let last = tokio::task::spawn_blocking(move || newest(&looked_at)).await.ok().flatten()?;
+        let last = agentd_host::work::blocking(move || newest(&looked_at)).await.ok().flatten()?;
         if !is_old_enough(request, last, now) {
             return None;
         }
@@ -281,7 +283,7 @@ async fn measure(found: &mut [Match]) {
         let running = Arc::clone(&running);
         tasks.spawn(async move {
             let _permit = running.acquire_owned().await;
-            let measured = tokio::task::spawn_blocking(move || disk_usage(&directory, deadline));
+            let measured = agentd_host::work::blocking(move || disk_usage(&directory, deadline));
             // A hanging disk must not delay the answer.
             let measured = tokio::time::timeout_at(deadline.into(), measured).await;
             (number, measured.ok().and_then(Result::ok).and_then(Result::ok).flatten())

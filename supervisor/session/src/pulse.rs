@@ -112,7 +112,7 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
         drop(queued);
         span.in_scope(work)
     };
-    match tokio::task::spawn_blocking(begun).await.map_err(JoinError::try_into_panic) {
+    match agentd_host::work::blocking(begun).await.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
         // The runtime is ending, and this task with it.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use agentd_api::SessionId;
 use agentd_api::prerequisite::{Moment, Outcome};
 use agentd_api::session::Phase;
+use async_recursion::async_recursion as boxed;
 use jiff::{SignedDuration, Timestamp};
 use tokio::task::JoinSet;
 
@@ -36,6 +37,7 @@ struct RecheckState {
 }
 
 /// Repeats the checks until the daemon ends.
+#[boxed]
 pub async fn recheck(generations: Arc<Generations>, sessions: Arc<Sessions>) {
     let (mut changes, mut state, mut under_way) = (generations.subscribe(), RecheckState::default(), JoinSet::new());
     let shutdown = generations.now().daemon.shutdown.clone();

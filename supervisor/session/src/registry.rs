@@ -12,6 +12,7 @@ use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
 use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
 use agentd_api::{Code, Problem, SessionId, SessionName};
 use agentd_fault::Point;
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
@@ -80,6 +81,7 @@ impl Sessions {
 
     /// Waits until the sessions with a keeper are taken over, so that reading the others does not delay them.
     /// Returns early when an operation needs all sessions, or after `HEAD_START`.
+    #[boxed]
     pub async fn wait_for_takeover(&self) {
         tokio::select! {
             () = self.wanted.notified() => {}
@@ -154,6 +156,7 @@ impl Sessions {
     }
 
     /// Returns the ids of the terminal environments that sessions name.
+    #[boxed]
     pub async fn terminals(&self) -> BTreeSet<String> {
         self.whole().await;
         self.terminals_named()
@@ -197,6 +200,7 @@ impl Sessions {
     }
 
     /// Waits until the view of every session is current; see [`Session::is_current`].
+    #[boxed]
     pub async fn are_current(&self) {
         self.whole().await;
         self.known_are_current().await;
@@ -209,6 +213,7 @@ impl Sessions {
         }
     }
 
+    #[boxed]
     pub async fn list(&self) -> Vec<SessionView> {
         self.whole().await;
         lock(&self.known).values().map(|session| SessionView::clone(&session.view())).collect()
@@ -224,6 +229,7 @@ impl Sessions {
     }
 
     /// Finds a session by its id, else by its name.
+    #[boxed]
     pub async fn find(&self, id_or_name: &str) -> Result<Session, Problem> {
         match self.look_up(id_or_name) {
             // An id identifies one session, whatever names the unread sessions have.
@@ -242,6 +248,7 @@ impl Sessions {
     }
 
     /// Ends the keeper and the agent of an unreadable session. Its files stay unchanged.
+    #[boxed]
     pub async fn stop_set_aside(&self, id: &str, stop: StopRequested) -> Result<UnreadableSession, Problem> {
         let found = self.set_aside(id).ok_or_else(|| no_such_session(id))?;
         // Nothing was ever started under a name that is no valid id.
@@ -253,6 +260,7 @@ impl Sessions {
     }
 
     /// Ends the keeper and the agent of an unreadable session, and removes its files.
+    #[boxed]
     pub async fn remove_set_aside(&self, id: &str, cause: Cause) -> Result<(), Problem> {
         let reason = "the session is being removed".to_owned();
         self.stop_set_aside(id, StopRequested { reason, cause }).await?;
@@ -294,6 +302,7 @@ impl Sessions {
     }
 
     /// Creates a session and begins its first launch.
+    #[boxed]
     pub async fn create(
         &self,
         mut spec: SessionSpec,
@@ -413,6 +422,7 @@ impl Sessions {
 
     /// Begins the next launch of a session. If the launch neither waits nor is forced or degraded, a missing
     /// prerequisite refuses the request at once.
+    #[boxed]
     pub async fn resume(&self, session: &Session, fresh: bool, terms: LaunchTerms) -> Result<(), Problem> {
         self.check_room().await?;
         if terms.wait_until.is_none() && !terms.is_forced() {
@@ -434,6 +444,7 @@ impl Sessions {
     }
 
     /// Returns the prerequisites with their last reports: every prerequisite, or those of one session.
+    #[boxed]
     pub async fn prerequisites(&self, of: Option<&Session>) -> Result<Vec<PrerequisiteView>, Problem> {
         self.whole().await;
         needs::views(&self.generations.now(), &self.running(), of).await
@@ -441,11 +452,13 @@ impl Sessions {
 
     /// Runs one check now, for the session if the check needs an environment. Waiting launches receive the report
     /// as well.
+    #[boxed]
     pub async fn check_now(&self, name: &str, session: Option<&Session>) -> Result<CheckReport, Problem> {
         needs::check_now(&self.generations.now(), name, session).await
     }
 
     /// Checks all prerequisites of the session now.
+    #[boxed]
     pub async fn check_all(&self, session: &Session) -> Result<Vec<PrerequisiteView>, Problem> {
         needs::check_all(&self.generations.now(), session).await
     }
@@ -476,6 +489,7 @@ impl Sessions {
     }
 
     /// Removes a session that is not active, with all its files. With `seen`, only if that is still its last event.
+    #[boxed]
     pub async fn remove(&self, session: &Session, seen: Option<u64>) -> Result<(), Problem> {
         // `read` deletes directories with the prefix for removal, so wait until it has finished.
         self.whole().await;
@@ -508,6 +522,7 @@ impl Sessions {
     }
 
     /// Waits until every driver has ended. The caller has cancelled the shutdown token before.
+    #[boxed]
     pub async fn closed(&self) {
         self.drivers.close();
         self.drivers.wait().await;
@@ -526,7 +541,7 @@ async fn discard(directories: Vec<PathBuf>) {
 
 /// Deletes the renamed directory and the session's runtime directory.
 async fn remove_files(runtime: Option<PathBuf>, aside: PathBuf) -> Result<(), Problem> {
-    let removing = tokio::task::spawn_blocking(move || {
+    let removing = agentd_host::work::blocking(move || {
         if let Some(runtime) = runtime {
             let _ = std::fs::remove_dir_all(runtime);
         }

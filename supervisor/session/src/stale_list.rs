@@ -6,6 +6,7 @@ use std::time::Duration;
 use agentd_api::SessionId;
 use agentd_api::session::SessionView;
 use agentd_api::staleness::{StaleFinding, UncheckedSession};
+use async_recursion::async_recursion as boxed;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
@@ -22,6 +23,7 @@ pub(super) type Looked = Result<Vec<StaleFinding>, String>;
 impl Sessions {
     /// Returns the stale sessions among `views` with their present findings, and the sessions that could not be checked
     /// in time. An active session has the findings of its launch.
+    #[boxed]
     pub async fn stale(&self, views: Vec<SessionView>) -> (Vec<SessionView>, Vec<UncheckedSession>) {
         let (mut stale, mut unchecked) = (Vec::new(), Vec::new());
         let ids = views.iter().map(|view| view.id.clone()).collect();

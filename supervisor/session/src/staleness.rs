@@ -6,6 +6,7 @@ use agentd_api::staleness::{StaleFinding, StaleKind, StalePolicy};
 use agentd_config::Staleness;
 use agentd_decide::staleness::{Present, StalenessSettings, compare};
 use agentd_host::workspace::{self, WorkspaceError};
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 
 use crate::Session;
@@ -30,6 +31,7 @@ pub(crate) fn settings(configured: &Staleness) -> StalenessSettings {
 
 /// Returns the findings that a launch of the session would have now. Those about the environment and the agent's
 /// version are known to a launch only. A session with an agent has the findings of its last launch.
+#[boxed]
 pub async fn look(generation: &Arc<Generation>, session: &Session) -> Vec<StaleFinding> {
     let (view, baseline) = session.view_and_baseline();
     if !view.status.phase.is_over() {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use agentd_api::environment::EnvironmentView;
 use agentd_api::session::SessionSpec;
 use agentd_api::validation::Warning;
+use async_recursion::async_recursion as boxed;
 
 use crate::generation::Generation;
 use agentd_environment::{inconsistencies, project};
@@ -23,6 +24,7 @@ const PLACES: Duration = Duration::from_secs(4);
 const MAX_BYTES: u64 = 64 << 10;
 
 /// Returns warnings about the last launch's environment and the files of the session's directory.
+#[boxed]
 pub async fn missing(generation: &Generation, spec: &SessionSpec, last: &EnvironmentView) -> Vec<Warning> {
     let mut warnings: Vec<Warning> = inconsistencies::modules(last, &spec.directory).into_iter().collect();
     for name in generation.needed(spec) {
@@ -106,7 +108,7 @@ async fn find(
 
 /// Returns the beginning of a file, or an empty text when the file cannot be read in time.
 async fn text(path: PathBuf) -> String {
-    let read = tokio::task::spawn_blocking(move || {
+    let read = agentd_host::work::blocking(move || {
         use std::io::Read as _;
         let mut bytes = Vec::new();
         // The caller has sorted out everything but regular files.

@@ -12,6 +12,7 @@ use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::validation::{ValidationView, Warning};
 use agentd_keeper::protocol::Attributes;
+use async_recursion::async_recursion as boxed;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -136,6 +137,7 @@ fn withheld(attributes: Option<&Attributes>, spec: &SessionSpec) -> Option<Warni
 
 /// Returns the warnings that the next launch would give, without a launch. They are based on the present scripts
 /// and on the environment of the last launch.
+#[boxed]
 pub async fn validate(
     generation: &Generation,
     id: &SessionId,

@@ -27,7 +27,7 @@ async fn a_lookup_is_repeated_when_the_kept_process_ends_before_its_answer() {
     std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
     let look = async || {
-        let seen = here.machine.path_states([PathBuf::from("/")], later(), |_| true).await;
+        let seen = here.machine.path_states(vec![PathBuf::from("/")], later(), |_| true).await;
         seen.into_iter().next().and_then(agentd_host::capability::PathState::into_directory)
     };
     assert_eq!(look().await, Some("/".into()));
@@ -95,7 +95,7 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
     assert_eq!(probe(first).await, Ok(Liveness::Hangs));
     assert_eq!(eyes(), 6);
     // The directories of a session use other processes, so they are still looked up.
-    let seen = here.machine.path_states([PathBuf::from("/")], later(), |_| true).await;
+    let seen = here.machine.path_states(vec![PathBuf::from("/")], later(), |_| true).await;
     assert_eq!(seen.into_iter().next().and_then(agentd_host::capability::PathState::into_directory), Some("/".into()));
 
     dead.release();

@@ -69,7 +69,7 @@ async fn look(generation: &Arc<Generation>, name: &str, command: &[String]) -> F
     let program = command.first().map(String::as_str).unwrap_or_default().to_owned();
     let path = value(&environment, "PATH").unwrap_or_else(|| WITHOUT_PATH.to_owned());
     let (searched, from) = (program.clone(), directory.clone());
-    let (installed, path) = tokio::task::spawn_blocking(move || (find(&searched, &path, &from), path))
+    let (installed, path) = agentd_host::work::blocking(move || (find(&searched, &path, &from), path))
         .await
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
     let Some(installed) = installed else { return Found::Missing { program, path } };

@@ -27,7 +27,7 @@ struct FileFindings {
 
 pub(super) async fn check(generation: &Arc<Generation>) -> Check {
     let of = Arc::clone(generation);
-    let looked = tokio::task::spawn_blocking(move || {
+    let looked = agentd_host::work::blocking(move || {
         let changes: Vec<_> =
             of.read.changed_since(&of.daemon.at_start).iter().map(|key| Effects::change(key)).collect();
         let waiting = Effects::at_the_next_start(&changes);
@@ -58,7 +58,7 @@ pub(super) async fn check(generation: &Arc<Generation>) -> Check {
 /// as missing.
 async fn missing(generation: &Arc<Generation>) -> Vec<Mistake> {
     let of = Arc::clone(generation);
-    let look = tokio::task::spawn_blocking(move || config::missing_directories(&of.config, &of.read));
+    let look = agentd_host::work::blocking(move || config::missing_directories(&of.config, &of.read));
     tokio::time::timeout(PATIENCE, look).await.ok().and_then(Result::ok).unwrap_or_default()
 }
 

@@ -34,7 +34,7 @@ pub(super) async fn on_disk(generation: &Arc<Generation>, sessions: &[SessionVie
             from_the_future(&journals, SystemTime::now()),
         ]
     };
-    tokio::task::spawn_blocking(look).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
+    agentd_host::work::blocking(look).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
 }
 
 /// Checks whether agentd can write each directory, by creating and removing a file.

@@ -27,7 +27,7 @@ impl Reload {
         check(wish)?;
         let _alone = self.running.lock().await;
         let (sources, asked) = (self.sources.clone(), wish.clone());
-        let planned = tokio::task::spawn_blocking(move || config::plan_to_keep(&sources, &asked));
+        let planned = agentd_host::work::blocking(move || config::plan_to_keep(&sources, &asked));
         let plan = planned.await.map_err(|error| internal(&error))?.map_err(refused)?;
         let file = self.sources.user.clone();
         let mut view = KeepView {
@@ -44,7 +44,7 @@ impl Reload {
         if wish.dry_run || plan.added.is_empty() {
             return Ok(view);
         }
-        let written = tokio::task::spawn_blocking(move || write(&file, &plan));
+        let written = agentd_host::work::blocking(move || write(&file, &plan));
         written.await.map_err(|error| internal(&error))??;
         // The line is written. A failed reload is reported, and the line stays.
         match self.replace().await {

@@ -110,7 +110,7 @@ impl Reload {
     async fn next(&self) -> Result<Next, Problem> {
         let (sources, before) = (self.sources.clone(), self.generations.now());
         let of = Arc::clone(&before);
-        let loaded = tokio::task::spawn_blocking(move || config::reload(&sources, &of.read))
+        let loaded = agentd_host::work::blocking(move || config::reload(&sources, &of.read))
             .await
             .map_err(|error| internal(&error))?;
         let loaded = loaded.map_err(|mistakes| {

@@ -10,6 +10,7 @@ use std::time::Instant;
 use agentd_api::ByteString;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::reason;
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 
 use super::renewal::{Renewal, providers, renewal};
@@ -22,6 +23,7 @@ use crate::secrets::{HiddenValues, SecretResults, Secrets};
 impl Pipeline {
     /// Compares a running agent's environment with newly provided values. `remembered` holds the known secrets that
     /// the agent started with.
+    #[boxed]
     pub async fn renew(
         &self,
         target: &Target,

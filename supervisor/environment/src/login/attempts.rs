@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use agentd_keeper::protocol::{RunResult, Variable};
+use async_recursion::async_recursion as boxed;
 
 use super::capture::{Capture, CaptureError, FUNCTION, Login, Variables, cleaned, interpret};
 use super::quality::{Degraded, Quality};
@@ -27,12 +28,14 @@ struct AttemptResult {
 
 impl Capture {
     /// Returns the environment that the user's login shell gives to a program in the user's home.
+    #[boxed]
     pub async fn login(&self, seed: &Seed, deadline: Instant) -> Result<Login, CaptureError> {
         self.login_in(seed, None, deadline).await
     }
 
     /// Captures the shell after a `cd` from its first prompt to a directory, where its hooks run. Only a terminal
     /// shows a prompt, so there is no weaker attempt.
+    #[boxed]
     pub async fn login_in(
         &self,
         seed: &Seed,

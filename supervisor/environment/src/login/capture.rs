@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use agentd_api::ByteString;
 use agentd_api::reason;
 use agentd_keeper::protocol::{Attributes, RunOutcome, RunRequest, RunResult, Variable};
+use async_recursion::async_recursion as boxed;
 
 use super::printed;
 use super::quality::Quality;
@@ -232,6 +233,7 @@ impl Capture {
 
     /// Returns the output of a program that runs in the user's home with the login's variables alone. More than
     /// `most` bytes of output are an error.
+    #[boxed]
     pub async fn output(
         &self,
         command: &[String],

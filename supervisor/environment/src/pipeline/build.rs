@@ -10,6 +10,7 @@ use agentd_config as config;
 use agentd_host::capability::{CallMachine, CallTime};
 use agentd_plugin_host::{Call, Limits, Plugin, SessionFacts};
 use agentd_plugin_set::{CallOutcome, PipelineStep, PluginFault};
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 
@@ -61,6 +62,7 @@ pub(crate) struct StepResults {
 
 impl Pipeline {
     /// Builds an environment from nothing.
+    #[boxed]
     pub async fn build(
         &self,
         target: &Target,
@@ -129,6 +131,7 @@ impl Pipeline {
     /// Restores a stored environment without running a provider. Named secrets are read again.
     /// Secrets that no file holds are looked up in `remembered`, then in the login shell, where most of them came
     /// from.
+    #[boxed]
     pub async fn restore(
         &self,
         target: &Target,

@@ -24,6 +24,7 @@ use agentd_api::reason;
 use agentd_config::{self as config, Children, Config, Functions};
 use agentd_plugin_host::CallError;
 use agentd_plugin_set::{PipelineStep, Unusable};
+use async_recursion::async_recursion as boxed;
 
 use crate::login::capture::Capture;
 use crate::merge::{Environment, InvalidChange};
@@ -140,16 +141,18 @@ impl Pipeline {
     }
 
     /// Returns the scripts in or above `directory` that the pipeline would source only after approval.
+    #[boxed]
     pub async fn directory_scripts(&self, directory: &Path) -> Vec<ScriptPlace> {
         let (scripts, directory, home) = (self.scripts(), directory.to_owned(), self.home.clone());
         let places = move || {
             scripts.iter().flat_map(|script| directories::foreign(script, &directory, home.as_deref())).collect()
         };
-        tokio::task::spawn_blocking(places).await.unwrap_or_default()
+        agentd_host::work::blocking(places).await.unwrap_or_default()
     }
 
     /// Reports problems in the scripts that a session would run. `ran` holds the digests of the scripts of its last
     /// launch.
+    #[boxed]
     pub async fn look_at_scripts(
         &self,
         places: &ScriptDirectories,
@@ -161,6 +164,7 @@ impl Pipeline {
     }
 
     /// Returns the digests of the scripts that exist, approved or not. Neither a plugin nor a program is run.
+    #[boxed]
     pub async fn script_digests(&self, places: &ScriptDirectories, trust: &Arc<Trust>) -> ScriptDigests {
         let (names, places, home, trust) = (self.scripts(), places.clone(), self.home.clone(), Arc::clone(trust));
         let read = move || {
@@ -171,7 +175,7 @@ impl Pipeline {
             };
             names.iter().filter_map(script).collect()
         };
-        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+        agentd_host::work::blocking(read).await.unwrap_or_default()
     }
 
     /// Drops the kept results of scripts.

@@ -115,6 +115,6 @@ impl CallServices {
                 &stubs::StubContext { login: &login, given: &given, home: home.as_deref(), foreign },
             )
         };
-        tokio::task::spawn_blocking(look).await.unwrap_or_default()
+        agentd_host::work::blocking(look).await.unwrap_or_default()
     }
 }

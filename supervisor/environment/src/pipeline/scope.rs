@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use agentd_glob::matches as glob;
 use agentd_plugin_host::{Change, Plugin, Setting};
+use async_recursion::async_recursion as boxed;
 
 use agentd_config::{ALLOW, DROP, Scope};
 use agentd_host::capability::Machine;
@@ -35,6 +36,7 @@ pub struct InScope(Vec<Scope>);
 
 impl Scopes {
     /// Returns the scopes for a session in `directory`. `real` is its resolved path, if the directory has answered.
+    #[boxed]
     pub async fn of(&self, directory: &Path, real: Option<&Path>, machine: &Machine, deadline: Instant) -> InScope {
         // Links in configured paths are resolved too, because a session's directory usually arrives resolved.
         let paths: Vec<PathBuf> = self.directories.iter().map(|(path, _)| path.clone()).collect();

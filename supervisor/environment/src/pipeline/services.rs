@@ -154,7 +154,7 @@ impl CallServices {
             };
             paths.iter().map(one).collect()
         };
-        tokio::task::spawn_blocking(look).await.map_err(|error| Failure::Failed(error.to_string()))?
+        agentd_host::work::blocking(look).await.map_err(|error| Failure::Failed(error.to_string()))?
     }
 
     /// Returns the refusal of a script, with the command that approves it.
@@ -173,7 +173,7 @@ impl CallServices {
         let (place, origin) = self.located(vec![path.to_owned()]).await?.remove(0);
         let file = &place.script;
         let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
-        let standing = tokio::task::spawn_blocking(move || trust.examine(&looked_at)).await;
+        let standing = agentd_host::work::blocking(move || trust.examine(&looked_at)).await;
         let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| match origin {
             ScriptOrigin::User | ScriptOrigin::Session => Failure::Unavailable(chain(&error)),
             ScriptOrigin::Foreign => self.not_approved(origin, &place, file, &chain(&error)),
@@ -233,7 +233,7 @@ impl Services for CallServices {
         let files = self.located(paths).await?.into_iter().map(|(place, _)| place.script);
         let files: Vec<PathBuf> = files.collect();
         let shown = |file: PathBuf| (!upward::is_absent(&file)).then(|| file.display().to_string());
-        let located = tokio::task::spawn_blocking(move || files.into_iter().map(shown).collect()).await;
+        let located = agentd_host::work::blocking(move || files.into_iter().map(shown).collect()).await;
         located.map_err(|error| Failure::Failed(error.to_string()))
     }
 

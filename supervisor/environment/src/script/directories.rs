@@ -7,6 +7,7 @@ use agentd_api::hex;
 use agentd_api::scripts::ScriptState;
 use agentd_host::capability::{Machine, PathState};
 use agentd_plugin_host::Places;
+use async_recursion::async_recursion as boxed;
 use sha2::{Digest as _, Sha256};
 
 use super::trust::Script;
@@ -47,6 +48,7 @@ pub struct ResolvedPlaces {
 impl ScriptDirectories {
     /// Resolves the links of the places that answer before `deadline`. `of_all` holds the places that all sessions
     /// share, if they are already known.
+    #[boxed]
     pub async fn real(&self, machine: &Machine, of_all: Option<&Places>, deadline: Instant) -> ResolvedPlaces {
         let Self { config, cwd, session, given: _ } = self.clone();
         // The user's own places come first, so that an unresponsive working directory does not block their answer.
@@ -55,7 +57,7 @@ impl ScriptDirectories {
             paths.push(config);
             paths.extend(std::env::home_dir());
         }
-        let seen = machine.path_states(paths.into_iter().chain([cwd]), deadline, |_| false).await;
+        let seen = machine.path_states(paths.into_iter().chain([cwd]).collect(), deadline, |_| false).await;
         let mut found = seen.into_iter().map(PathState::into_directory);
         let text = |place: Option<PathBuf>| place?.into_os_string().into_string().ok();
         let session = text(found.next().flatten());

@@ -34,7 +34,7 @@ pub(super) async fn look(
         let looked = trust.examine(&file);
         (file, looked)
     };
-    tokio::task::spawn_blocking(look).await.ok()
+    agentd_host::work::blocking(look).await.ok()
 }
 
 /// Adds the approved script to the settings of `env-script`, behind all other scripts.

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, Variable};
+use async_recursion::async_recursion as boxed;
 
 use super::copy::Copy;
 use super::trust::Script;
@@ -32,6 +33,7 @@ impl Capture {
     /// The script receives only `environment` and the process attributes of the login shell. bash runs it, or the
     /// shell that its first line names. The shell reads `stubs` first. The shell runs exactly the bytes that were
     /// checked, even if the file has changed since then.
+    #[boxed]
     pub async fn script(
         &self,
         script: &Script,
@@ -62,7 +64,7 @@ impl Capture {
             _ => {
                 let failed = |source| CaptureError::Copy { what: what.clone(), source };
                 let copied = script.clone();
-                let copy = tokio::task::spawn_blocking(move || Copy::make(&copied)).await;
+                let copy = agentd_host::work::blocking(move || Copy::make(&copied)).await;
                 let copy = copy.map_err(io::Error::other).and_then(|copy| copy).map_err(failed)?;
                 start = kind.script(&program, flags.as_deref(), copy.path(), stubs, &self.keeper);
                 (request.args, request.stdin, request.expect) = (start.args.clone(), start.stdin.clone(), None);
@@ -106,6 +108,7 @@ impl Capture {
     }
 
     /// Returns the shell's syntax error for a script, or `None`. The script is not run.
+    #[boxed]
     pub async fn syntax(&self, script: &Script, directory: &Path) -> Result<Option<String>, CaptureError> {
         let what = format!("the script {}", script.path.display());
         let (kind, program) = match shell::interpreter(&script.content) {

@@ -167,7 +167,7 @@ pub(crate) async fn scripts(
             let standing = trust.examine(&place.script);
             Some((place, origin, standing))
         };
-        let Ok(Some((place, origin, looked))) = tokio::task::spawn_blocking(look).await else { continue };
+        let Ok(Some((place, origin, looked))) = agentd_host::work::blocking(look).await else { continue };
         let path = place.script.clone();
         let found = approval_warning(&path, (places, &place, origin), &looked, ran);
         let refused = found.as_ref().is_some_and(|one| one.reason != reason::SCRIPT_CHANGED);

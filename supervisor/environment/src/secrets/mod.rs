@@ -11,10 +11,12 @@ mod source;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::secret::SecretView;
+use async_recursion::async_recursion as boxed;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use zeroize::Zeroizing;
@@ -33,6 +35,9 @@ pub use source::{credential as secret_credential, file as secret_file};
 pub(crate) const STEP: &str = "secrets";
 /// Maximum number of programs that run concurrently to read secrets, for one launch.
 const AT_ONCE: usize = 8;
+
+/// Reads the variables of the login shell, if a secret needs them.
+type LoginVariables<'a> = Pin<Box<dyn Future<Output = Result<Variables, String>> + Send + 'a>>;
 
 /// The configured secrets, and the settings for reading them.
 #[derive(Debug)]
@@ -119,6 +124,7 @@ impl Secrets {
     }
 
     /// Reads every secret and reports whether it is available. The values are discarded.
+    #[boxed]
     pub async fn check(&self) -> Vec<SecretView> {
         let hidden = HiddenValues::default();
         let login = async {
@@ -128,7 +134,7 @@ impl Secrets {
             hidden.variables(&login.variables);
             Ok(login.variables)
         };
-        let taken = self.take_all(self.named.clone(), login).await;
+        let taken = self.take_all(self.named.clone(), Box::pin(login)).await;
         for given in &taken.given {
             hidden.value(&given.value);
         }
@@ -146,10 +152,10 @@ impl Secrets {
         &self,
         agent: &str,
         directory: Option<&Path>,
-        login: impl Future<Output = Result<Variables, String>>,
+        login: impl Future<Output = Result<Variables, String>> + Send,
     ) -> SecretResults {
         let wanted = self.of_session(agent, directory).cloned().collect();
-        self.take_all(wanted, login).await
+        self.take_all(wanted, Box::pin(login)).await
     }
 
     /// Reads the secrets of a session that `only` names.
@@ -158,10 +164,10 @@ impl Secrets {
         only: &BTreeSet<String>,
         agent: &str,
         directory: Option<&Path>,
-        login: impl Future<Output = Result<Variables, String>>,
+        login: impl Future<Output = Result<Variables, String>> + Send,
     ) -> SecretResults {
         let wanted = self.of_session(agent, directory).filter(|named| only.contains(&named.name)).cloned().collect();
-        self.take_all(wanted, login).await
+        self.take_all(wanted, Box::pin(login)).await
     }
 
     fn of_session<'a>(&'a self, agent: &'a str, directory: Option<&'a Path>) -> impl Iterator<Item = &'a NamedSecret> {
@@ -184,18 +190,15 @@ impl Secrets {
         name: &str,
         agent: &str,
         directory: Option<&Path>,
-        login: impl Future<Output = Result<Variables, String>>,
+        login: impl Future<Output = Result<Variables, String>> + Send,
     ) -> Option<Result<SecretValue, MissingSecret>> {
         let named = self.of_session(agent, directory).find(|named| named.name == name)?.clone();
-        let mut taken = self.take_all(vec![named], login).await;
+        let mut taken = self.take_all(vec![named], Box::pin(login)).await;
         taken.given.pop().map(Ok).or_else(|| taken.missing.pop().map(Err))
     }
 
-    async fn take_all(
-        &self,
-        wanted: Vec<NamedSecret>,
-        login: impl Future<Output = Result<Variables, String>>,
-    ) -> SecretResults {
+    #[boxed]
+    async fn take_all<'a>(&'a self, wanted: Vec<NamedSecret>, login: LoginVariables<'a>) -> SecretResults {
         let (mut tasks, mut results) = (JoinSet::new(), BTreeMap::new());
         let running = Arc::new(Semaphore::new(AT_ONCE));
         let is_of_login = |named: &&NamedSecret| matches!(named.source, SecretOrigin::Snapshot(_));
@@ -259,5 +262,5 @@ impl Secrets {
 async fn blocking(
     read: impl FnOnce() -> Result<Vec<u8>, SourceError> + Send + 'static,
 ) -> Result<Vec<u8>, SourceError> {
-    tokio::task::spawn_blocking(read).await.unwrap_or(Err(SourceError::Defect))
+    agentd_host::work::blocking(read).await.unwrap_or(Err(SourceError::Defect))
 }

@@ -27,6 +27,7 @@ use agentd_api::environment::SnapshotSource;
 use agentd_api::reason;
 use agentd_api::snapshot::SnapshotList;
 use agentd_keeper::protocol::Attributes;
+use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
@@ -260,6 +261,7 @@ impl Snapshots {
 
     /// Returns the environment of the user's login shell. An up-to-date snapshot is reused. Otherwise the shell
     /// runs once for all concurrent requests.
+    #[boxed]
     pub async fn get(&self, deadline: Instant) -> Result<Snapshot, SnapshotError> {
         self.look_up(None, deadline).await
     }
@@ -291,6 +293,7 @@ impl Snapshots {
     }
 
     /// Runs the login shell even if the snapshot is up to date.
+    #[boxed]
     pub async fn recapture(&self, deadline: Instant) -> Result<Snapshot, SnapshotError> {
         let (_, slot) = self.own().await?;
         let asked = slot.outdate();
@@ -310,6 +313,7 @@ impl Snapshots {
     }
 
     /// Runs the login shell and discards the result, to test whether the shell can run.
+    #[boxed]
     pub async fn attempt(&self, deadline: Instant) -> Result<(), SnapshotError> {
         let (seed, slot) = self.own().await?;
         let late = || SnapshotError::Late { shell: slot.key.shell.clone() };
@@ -320,6 +324,7 @@ impl Snapshots {
     }
 
     /// Drops all login snapshots, in memory and on disk.
+    #[boxed]
     pub async fn invalidate(&self) -> io::Result<()> {
         // Creates the slot of a snapshot that exists only on disk.
         let _ = self.own().await;
@@ -328,6 +333,7 @@ impl Snapshots {
     }
 
     /// Returns the state of all snapshots.
+    #[boxed]
     pub async fn list(&self) -> SnapshotList {
         let user = self.own().await.map(|(seed, _)| seed.name).unwrap_or_default();
         let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();

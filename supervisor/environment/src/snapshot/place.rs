@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use agentd_api::environment::SnapshotScope;
 use agentd_api::reason;
+use async_recursion::async_recursion as boxed;
 use base64::Engine as _;
 use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
 
@@ -168,6 +169,7 @@ pub(super) fn use_one(known: &mut BTreeMap<Key, Arc<Slot>>, slot: &Arc<Slot>, de
 
 impl Snapshots {
     /// Returns the environment of the user's login shell in a session's directory.
+    #[boxed]
     pub async fn get_at(&self, place: &SnapshotPlace, deadline: Instant) -> Result<Snapshot, SnapshotError> {
         let taken = self.look_up(None, deadline).await?;
         if place.scope == Some(SnapshotScope::User) {

@@ -14,6 +14,7 @@ use std::time::Instant;
 
 use agentd_api::environment::SnapshotSource;
 use agentd_api::reason;
+use async_recursion::async_recursion as boxed;
 
 use super::place::{SnapshotPlace, VisitOutcome};
 use super::{Snapshot, SnapshotError, Snapshots, Variables, kept_of, path};
@@ -70,6 +71,7 @@ impl SessionSnapshot {
     }
 
     /// Returns the environment with which the launch starts, and records the finding for [`SessionSnapshot::finding`].
+    #[boxed]
     pub async fn login(&self, deadline: Instant) -> Result<Snapshot, SnapshotError> {
         let (start, finding) = match self.wanted.source {
             SnapshotSource::LoginShell => of_login_shell(self.snapshots.get_at(&self.wanted.place, deadline).await?),
@@ -83,6 +85,7 @@ impl SessionSnapshot {
     }
 
     /// Stores the variables that the pipeline kept, if they may be needed again.
+    #[boxed]
     pub async fn settle(&self, environment: &Environment) -> Result<(), SnapshotError> {
         let start = locked(&self.start).take();
         let Some(StartEnvironment { taken, of_login_shell, own_file }) = start else { return Ok(()) };
@@ -97,9 +100,10 @@ impl SessionSnapshot {
     }
 
     /// Returns the existing files that the login shell reads by default.
+    #[boxed]
     pub async fn start_up_files(&self) -> Vec<PathBuf> {
         let snapshots = Arc::clone(&self.snapshots);
-        tokio::task::spawn_blocking(move || snapshots.slots.start_up_files()).await.unwrap_or_default()
+        agentd_host::work::blocking(move || snapshots.slots.start_up_files()).await.unwrap_or_default()
     }
 
     /// Returns `None` if no provider requested the environment.

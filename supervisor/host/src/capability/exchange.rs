@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use agentd_plugin_host::{CONTENT, ExchangeEnding, ExchangeResult, Failure, NetworkProblem, RECEIVE, Step};
+use async_recursion::async_recursion as boxed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
@@ -27,6 +28,7 @@ enum ConnectFailure {
 
 impl Machine {
     /// Connects to the host, performs the steps and closes the connection.
+    #[boxed]
     pub async fn exchange(
         &self,
         host: &str,

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use agentd_api::facts::DirectoryIdentity;
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
+use async_recursion::async_recursion as boxed;
 
 use super::Machine;
 use super::look::{LookupResult, Purpose};
@@ -13,6 +14,7 @@ use super::path_state::{mount_of, subject};
 impl Machine {
     /// Returns the identity of a directory that answers; `None` inside if its file system has no lasting numbers. The
     /// outer `None` means that the directory cannot be examined.
+    #[boxed]
     pub async fn directory_identity(&self, path: &Path, deadline: Instant) -> Option<Option<DirectoryIdentity>> {
         let mounts = self.mounted(deadline).await;
         let (subject, look) = (subject(path, &mounts), LookupRequest::Identity(path.as_os_str().into()));

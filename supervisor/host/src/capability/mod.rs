@@ -28,8 +28,7 @@ use agentd_plugin_host::{Failure, Places};
 pub use call_machine::{CallMachine, CallTime};
 pub use command::DIRECTORIES as PROGRAM_DIRECTORIES;
 use look::Lookers;
-pub use path_state::PathState;
-pub use path_state::is_served;
+pub use path_state::{IsEnough, PathState, is_served};
 
 /// Services of this machine for plugins. The daemon has one instance. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -95,7 +94,7 @@ async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
 ) -> Result<T, Failure> {
     let begun = Instant::now();
-    let done = tokio::time::timeout_at(before(deadline).into(), tokio::task::spawn_blocking(work)).await;
+    let done = tokio::time::timeout_at(before(deadline).into(), crate::work::blocking(work)).await;
     let late = |_| Failure::TimedOut(format!("cannot {action} within {}", seconds(begun, deadline)));
     let done = done.map_err(late)?.map_err(|error| Failure::Failed(format!("cannot {action}: {error}")))?;
     done.map_err(|error| match error.kind() {

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
 use agentd_plugin_host::{Failure, Liveness, MountEntry, Places};
+use async_recursion::async_recursion as boxed;
 
 use super::file::failure;
 use super::look::{LookupResult, Purpose};
@@ -12,11 +13,13 @@ use crate::platform;
 
 impl Machine {
     /// Returns the mount table in its order.
+    #[boxed]
     pub async fn mounts(&self, deadline: Instant) -> Result<Vec<MountEntry>, Failure> {
         blocking("read the mount table", deadline, platform::mounts).await
     }
 
     /// Reports whether the file system at a path answers within `time`.
+    #[boxed]
     pub async fn probe(
         &self,
         path: &str,

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, LookupAnswer, LookupRequest};
 use agentd_plugin_host::{CONTENT, Failure, Interface, NameService, NetworkProblem, Route, RouteTo};
+use async_recursion::async_recursion as boxed;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::InterfaceFlags;
 use nix::sys::socket::SockaddrStorage;
@@ -22,6 +23,7 @@ const ANY_PORT: u16 = 9;
 
 impl Machine {
     /// Returns the addresses of a host name in the order in which programs of this machine receive them.
+    #[boxed]
     pub async fn resolve(&self, host: &str, deadline: Instant) -> Result<Vec<String>, NetworkProblem> {
         let addresses = self.addresses(host, ANY_PORT, before(deadline)).await?;
         Ok(addresses.into_iter().map(without_port).collect())
@@ -61,16 +63,19 @@ impl Machine {
     }
 
     /// Returns the network interfaces in the system's order.
+    #[boxed]
     pub async fn interfaces(&self, deadline: Instant) -> Result<Vec<Interface>, Failure> {
         blocking("list the interfaces", deadline, interfaces).await
     }
 
     /// Returns the main routing table.
+    #[boxed]
     pub async fn routes(&self, deadline: Instant) -> Result<Vec<Route>, Failure> {
         blocking("list the routes", deadline, platform::routes).await
     }
 
     /// Returns the interface and source address for packets to an address. `None` means that no route exists.
+    #[boxed]
     pub async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<RouteTo>, Failure> {
         let to = literal(address, ANY_PORT)
             .ok_or_else(|| Failure::Failed(format!("{address:?} is not an address; resolve the name first")))?;
@@ -78,6 +83,7 @@ impl Machine {
     }
 
     /// Returns the content of resolv.conf(5). A missing file has no content.
+    #[boxed]
     pub async fn name_service(&self, deadline: Instant) -> Result<NameService, Failure> {
         let mut looker = self.lookers.open(Purpose::Names, format!("{RESOLV_CONF:?}"), before(deadline)).await?;
         match looker.answer(&LookupRequest::Resolve(RESOLV_CONF.into())).await? {

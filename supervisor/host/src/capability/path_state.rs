@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
 use agentd_plugin_host::{Failure, MountEntry};
+use async_recursion::async_recursion as boxed;
 
 use super::look::{Looker, LookupResult, Purpose, Subject};
 use super::{Machine, before};
@@ -39,17 +40,16 @@ impl PathState {
     }
 }
 
+/// Reports whether the paths after the one in this state need no examination.
+pub type IsEnough = fn(&PathState) -> bool;
+
 /// Types of file systems on a server or in a program, which hang as a whole. Types that begin with `fuse` count too.
 const SERVED_TYPES: [&str; 9] = ["9p", "afs", "beegfs", "ceph", "cifs", "gpfs", "lustre", "nfs", "smb3"];
 
 impl Machine {
     /// Examines the paths in order and stops after the first result that is `enough`.
-    pub async fn path_states(
-        &self,
-        paths: impl IntoIterator<Item = PathBuf>,
-        deadline: Instant,
-        enough: impl Fn(&PathState) -> bool,
-    ) -> Vec<PathState> {
+    #[boxed]
+    pub async fn path_states(&self, paths: Vec<PathBuf>, deadline: Instant, enough: IsEnough) -> Vec<PathState> {
         let mounts = self.mounted(deadline).await;
         let (mut looker, mut places) = (None, Vec::new());
         for path in paths {

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use agentd_plugin_host::Failure;
+use async_recursion::async_recursion as boxed;
 
 use super::{Machine, blocking};
 use crate::platform;
@@ -10,6 +11,7 @@ use crate::platform;
 impl Machine {
     /// Returns the number of processes whose executable file has this name, or which the kernel lists under this
     /// name.
+    #[boxed]
     pub async fn processes(&self, name: &str, deadline: Instant) -> Result<u32, Failure> {
         let name = name.to_owned();
         blocking("list the processes", deadline, move || platform::processes(&name)).await

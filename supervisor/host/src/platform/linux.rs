@@ -7,6 +7,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
 
+use async_recursion::async_recursion as boxed;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::socket::{UnixCredentials, getsockopt, sockopt::PeerCredentials};
 use nix::unistd::Pid;
@@ -197,12 +198,13 @@ pub fn activated_socket() -> io::Result<Option<OwnedFd>> {
 
 /// Kills every process whose environment contains the session's mark, and returns their number. It is used for a
 /// session without a keeper: a marked process is a descendant of the session's agent.
+#[boxed]
 pub async fn kill_remains(session: &str) -> u32 {
     let mark = format!("{SESSION_VARIABLE}={session}");
     let mut killed = 0;
     for _ in 0..ROUNDS {
         let mark = mark.clone();
-        let round = tokio::task::spawn_blocking(move || kill_once(&mark)).await.unwrap_or(0);
+        let round = crate::work::blocking(move || kill_once(&mark)).await.unwrap_or(0);
         if round == 0 {
             break;
         }

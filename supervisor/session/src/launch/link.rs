@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_keeper::protocol::{FromKeeper, Hello, PROTOCOL, Tail, ToKeeper};
+use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
@@ -84,6 +85,7 @@ const HELLO: Duration = Duration::from_secs(5);
 
 impl Link {
     /// Connects, and waits for the keeper's greeting.
+    #[boxed]
     pub async fn connect(socket: &Path, patience: &KeeperLimits) -> Result<Self, LinkError> {
         let limit = HELLO.min(patience.answer);
         tokio::select! {
@@ -94,6 +96,7 @@ impl Link {
     }
 
     /// Connects without a time limit, otherwise like [`Self::connect`].
+    #[boxed]
     pub async fn introduced(socket: &Path, patience: &KeeperLimits) -> Result<Self, LinkError> {
         let connect = |source| LinkError::Connect { socket: socket.to_owned(), source };
         let stream = pulse::elsewhere(UnixStream::connect(socket)).await.map_err(connect)?;
@@ -124,6 +127,7 @@ impl Link {
 
     /// Sends a request and waits for its answer. After [`LinkError::Silent`] the connection must not be used
     /// again, and the request may still be carried out.
+    #[boxed]
     pub async fn call(&mut self, request: &ToKeeper) -> Result<FromKeeper, LinkError> {
         let launches = matches!(request, ToKeeper::Launch(_));
         let limit = self.patience.answer.saturating_mul(if launches { LAUNCH } else { 1 });

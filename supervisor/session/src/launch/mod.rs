@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use agentd_api::SessionId;
 use agentd_keeper::caller::UNIT_PREFIX;
 use agentd_keeper::protocol::HoldArgs;
+use async_recursion::async_recursion as boxed;
 
 pub(crate) use connection::Connection;
 pub use keepers::Keepers;
@@ -96,6 +97,7 @@ impl Launcher {
     }
 
     /// Starts a keeper and connects to it.
+    #[boxed]
     pub async fn start(
         &self,
         id: &SessionId,
@@ -153,6 +155,7 @@ impl Launcher {
     }
 
     /// Stops the session's unit, which may contain processes of an ended keeper. Does nothing without systemd.
+    #[boxed]
     pub async fn sweep(&self, id: &SessionId) {
         if let Backend::Systemd(units) = &self.backend {
             pulse::elsewhere(units.stop(id)).await;
@@ -160,6 +163,7 @@ impl Launcher {
     }
 
     /// Kills all processes of the session's unit. Does nothing without systemd.
+    #[boxed]
     pub async fn kill(&self, id: &SessionId) {
         if let Backend::Systemd(units) = &self.backend {
             pulse::elsewhere(units.kill(id)).await;

@@ -95,7 +95,7 @@ pub(super) async fn identify(command: &[String], path: Option<&[u8]>, directory:
         OsStr::from_bytes(path).to_owned()
     });
     let (asked, directory) = (program.clone(), directory.to_owned());
-    let look = tokio::task::spawn_blocking(move || on_disk(&asked, path.as_deref(), &directory));
+    let look = agentd_host::work::blocking(move || on_disk(&asked, path.as_deref(), &directory));
     let seen = tokio::time::timeout(PATIENCE, look).await.ok().and_then(Result::ok).flatten();
     seen.or_else(|| by_text(&program))
 }

@@ -124,7 +124,7 @@ pub(crate) async fn look(content: Vec<u8>, places: Places<'_>, given: &Variables
             None
         }
     };
-    tokio::task::spawn_blocking(read).await.ok().flatten()
+    agentd_host::work::blocking(read).await.ok().flatten()
 }
 
 /// A path whose names may contain `*` and `?`, and its fixed start.

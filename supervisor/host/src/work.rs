@@ -1,0 +1,39 @@
+//! Runs work that blocks outside the runtime's own threads.
+
+use std::any::Any;
+
+use tokio::task::JoinError;
+
+type AnyResult = Box<dyn Any + Send>;
+
+/// Runs `work` like `tokio::task::spawn_blocking`. The work begins when the future is first polled, and goes on when
+/// the future is dropped.
+///
+/// # Errors
+///
+/// The error of `tokio::task::spawn_blocking`: the work panicked, or the runtime ended before the work began.
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
+    let result = erased(Box::new(move || Box::new(work()) as AnyResult)).await?;
+    match result.downcast() {
+        Ok(result) => Ok(*result),
+        Err(_) => unreachable!("the work returns the type that its caller awaits"),
+    }
+}
+
+/// One function for all work. tokio's own function is generic, and the compiler would make the code of a task for each
+/// caller.
+fn erased(work: Box<dyn FnOnce() -> AnyResult + Send>) -> tokio::task::JoinHandle<AnyResult> {
+    tokio::task::spawn_blocking(work)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn work_returns_its_result_and_its_panic() {
+        assert_eq!(blocking(|| vec![1_u8, 2]).await.expect("it ran"), [1, 2]);
+        let panic = blocking(|| -> u8 { panic!("on purpose") }).await.expect_err("it panicked").into_panic();
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"on purpose"));
+    }
+}
