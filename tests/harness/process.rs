@@ -69,8 +69,8 @@ pub(crate) async fn gone(pids: &[u32]) {
     until(&format!("processes {pids:?} end"), || !pids.iter().any(|&pid| is_alive(pid))).await;
 }
 
-/// Time within which a started process executes its program, and a helper ends, on a loaded machine. A helper that reads
-/// the facts of a repository has 2 s itself.
+/// Time within which a started process executes its program, and a helper ends, on a loaded machine. A helper has 2 s
+/// to read the facts of a repository.
 const START_TIME: Duration = Duration::from_secs(5);
 /// Variable of the processes with which agentd reads the facts of a repository, a moment after a turn.
 const READER: &str = "GIT_NO_LAZY_FETCH=1";

@@ -6,8 +6,8 @@ use tokio::task::JoinError;
 
 type AnyResult = Box<dyn Any + Send>;
 
-/// Runs `work` like `tokio::task::spawn_blocking`. The work begins when the future is first polled, and goes on when
-/// the future is dropped.
+/// Runs `work` like `tokio::task::spawn_blocking`. The work begins when the future is first polled. Dropping the future
+/// does not end the work.
 ///
 /// # Errors
 ///

@@ -40,7 +40,7 @@ impl PathState {
     }
 }
 
-/// Reports whether the paths after the one in this state need no examination.
+/// Reports whether the examination ends with a path in this state.
 pub type IsEnough = fn(&PathState) -> bool;
 
 /// Types of file systems on a server or in a program, which hang as a whole. Types that begin with `fuse` count too.
