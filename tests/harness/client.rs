@@ -13,6 +13,7 @@ use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
@@ -38,6 +39,7 @@ pub(crate) struct Response {
     pub(crate) status: StatusCode,
     pub(crate) content_type: String,
     pub(crate) location: Option<String>,
+    pub(crate) etag: Option<String>,
     pub(crate) body: Bytes,
 }
 
@@ -45,10 +47,10 @@ impl Response {
     async fn read(response: hyper::Response<Incoming>) -> Result<Self, hyper::Error> {
         let header =
             |name: &str| response.headers().get(name).map(|value| value.to_str().expect("header text").to_owned());
-        let (status, location) = (response.status(), header("location"));
+        let (status, location, etag) = (response.status(), header("location"), header("etag"));
         let content_type = header("content-type").unwrap_or_default();
         let body = response.into_body().collect().await?.to_bytes();
-        Ok(Self { status, content_type, location, body })
+        Ok(Self { status, content_type, location, etag, body })
     }
 
     pub(crate) fn json<T: DeserializeOwned>(&self) -> T {
@@ -144,6 +146,27 @@ impl Client {
         let request = request.body(Full::new(body.into())).expect("the test wrote a valid request");
         let answer = self.try_send(request).await?.ok()?;
         Response::read(answer).await.ok()
+    }
+
+    /// Changes a session's specification, with the header `If-Match` if given. Returns `None` if no daemon runs, or
+    /// if it was killed before the response.
+    pub(crate) async fn try_patch(&self, path: &str, change: &Value, if_match: Option<&str>) -> Option<Response> {
+        let mut request = Request::builder()
+            .method("PATCH")
+            .uri(path)
+            .header("host", "agentd")
+            .header("content-type", "application/merge-patch+json");
+        if let Some(tags) = if_match {
+            request = request.header("if-match", tags);
+        }
+        let request = request.body(Full::new(change.to_string().into())).expect("the test wrote a valid request");
+        let answer = self.try_send(request).await?.ok()?;
+        Response::read(answer).await.ok()
+    }
+
+    pub(crate) async fn patch(&self, path: &str, change: &Value, if_match: Option<&str>) -> Response {
+        let answer = within(&format!("PATCH {path}"), self.try_patch(path, change, if_match)).await;
+        answer.unwrap_or_else(|| panic!("no answer to PATCH {path}"))
     }
 
     pub(crate) async fn get(&self, path: &str) -> Response {

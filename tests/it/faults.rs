@@ -3,9 +3,9 @@
 //!
 //! The test reads the points from the binary (`agentd fault-points`). For each combination, a separate daemon goes
 //! through one scenario that passes every point. A session is created, runs a turn that counts, and gets a prompt
-//! during the turn. The daemon is restarted in mid-turn, the session is stopped and resumed, and another session is
-//! removed. The client repeats each unanswered request with the idempotency key of the first attempt, as a client
-//! should. A point that the scenario does not pass fails the test.
+//! during the turn. In mid-turn the specification is changed, and the daemon is restarted. The session is stopped and
+//! resumed, and another session is removed. The client repeats each unanswered request with the idempotency key of the
+//! first attempt, as a client should. A point that the scenario does not pass fails the test.
 //!
 //! All combinations run by default and in CI; `AGENTD_FAULTS=NAME` runs those whose `POINT/FAULT` contains NAME.
 
@@ -15,7 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::session::{Phase, SessionList, SessionSpec, SessionView};
+use agentd_api::session::{ConditionType, Phase, SessionList, SessionSpec, SessionView};
 use agentd_api::{Body, Event, SessionId, TurnId};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -28,6 +28,8 @@ use crate::harness::{Client, Daemon, LIMIT, journal, process, until};
 /// Number of values that a turn counts. With [`ROTATE`] the journal has several segments at the end.
 const COUNT: u64 = 30;
 const ROTATE: &str = "4096";
+/// The session's script after a change of its specification.
+const SCRIPT: &str = "export CHANGED=1\n";
 /// Time limit of a keeper's answer, and duration for which a keeper hangs.
 const ANSWER: &str = "1s";
 const HANGS: Duration = Duration::from_millis(1500);
@@ -285,6 +287,9 @@ impl Case {
             journal.any(|event| said(&event).is_some() || matches!(event.body, Body::TurnEnded(_)))
         };
         self.see("kept", "in a turn that has said something, or is over", |_| speaks()).await;
+        let path = "/v1/sessions/kept";
+        // A repeated patch without an answer changes nothing more.
+        self.ask("PATCH", path, &json!({ "env_setup": SCRIPT, "tags": ["changed"] }).to_string(), None, &[200]).await;
         self.restart_daemon().await;
         // The test reads the journal instead of a view: the end of an agent can cut the turns, which continue after a
         // resume.
@@ -327,6 +332,10 @@ impl Case {
         assert_eq!(sessions.map(|entry| entry.file_name()).collect::<Vec<_>>(), [view.id.as_str()]);
 
         self.check_journal(&self.journal(&view.id));
+        assert_eq!((view.generation, view.spec.tags.as_slice()), (2, &["changed".to_owned()][..]));
+        assert!(view.status.conditions.iter().all(|condition| condition.kind != ConditionType::SpecApplied));
+        let script = self.state.join("sessions").join(view.id.as_str()).join("env-setup.sh");
+        assert_eq!(std::fs::read_to_string(script).unwrap(), SCRIPT);
     }
 
     /// Checks turns and values, which [`journal::checked`] does not check.
@@ -339,6 +348,8 @@ impl Case {
                 _ => {}
             }
         }
+        let changes = journal.iter().filter(|event| matches!(event.body, Body::SpecChanged(_))).count();
+        assert_eq!(changes, 1, "the specification is changed once; {}", excerpt(journal));
         let turn = |n| [("started", TurnId::numbered(n)), ("ended", TurnId::numbered(n))];
         let whole: Vec<(&str, TurnId)> = (1..=3).flat_map(turn).collect();
         assert_eq!(turns, whole, "three turns, each begun once with an agent, and ended once; {}", excerpt(journal));

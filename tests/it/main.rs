@@ -80,6 +80,7 @@ mod secrets;
 mod service;
 mod silent;
 mod snapshot;
+mod spec;
 mod stale_list;
 mod staleness;
 mod storage;

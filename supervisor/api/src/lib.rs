@@ -38,6 +38,7 @@ pub mod scripts;
 pub mod secret;
 pub mod session;
 pub mod snapshot;
+pub mod spec;
 pub mod staleness;
 pub mod status;
 pub mod surrogates;

@@ -100,6 +100,10 @@ codes! {
     DirectorySilent = 503,
     /// Another session already has this name.
     NameTaken = 409,
+    /// The request has the header `If-Match`, and the specification has another generation. Nothing was changed.
+    GenerationChanged = 412,
+    /// The request changes a field of the specification that never changes. Nothing was changed.
+    FieldFixed = 422,
     /// The session's phase does not allow this request.
     WrongPhase = 409,
     /// The context would have more items than a set or a session may have.

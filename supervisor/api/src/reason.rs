@@ -14,7 +14,26 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// `PrerequisitesMet` is False, and the launch waits until the prerequisites are met.
+    /// `Ready` is True: the agent waits for a prompt.
+    IDLE = "Idle",
+    /// `Ready` is True: a turn is running, and further prompts are queued.
+    BUSY = "Busy",
+    /// `Ready` is False: the session is created, and nothing has been done yet.
+    PENDING = "Pending",
+    /// `Ready` is False: agentd checks prerequisites and builds the environment.
+    PREPARING = "Preparing",
+    /// `Ready` is False: the agent's process starts or opens the conversation.
+    STARTING = "Starting",
+    /// `Ready` is False: the agent crashed and is started again.
+    BACKING_OFF = "BackingOff",
+    /// `Ready` is False: the agent is being ended.
+    STOPPING = "Stopping",
+    /// `Ready` is False: the agent or a launch failed, and agentd does not retry.
+    FAILED = "Failed",
+    /// `SpecApplied` is False: the changes that the message names take effect with the next launch.
+    AWAITS_LAUNCH = "AwaitsLaunch",
+    /// `PrerequisitesMet` is False, and the launch waits until the prerequisites are met. `Ready` is False while a
+    /// launch waits.
     WAITING = "Waiting",
     /// The launch waited for prerequisites longer than its limit.
     WAIT_TIMED_OUT = "WaitTimedOut",

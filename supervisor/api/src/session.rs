@@ -1,6 +1,5 @@
-//! A session: what the client requests (spec) and its current state (status).
+//! A session: its current state (status). [`crate::spec`] has what the client requests.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -9,195 +8,16 @@ use serde::{Deserialize, Serialize};
 use crate::context::{ContextView, Progress};
 use crate::degraded::MissingPart;
 use crate::doc::Named;
-use crate::environment::EnvironmentSpec;
 use crate::facts::SessionFacts;
-use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
-use crate::isolation::{Isolated, Isolation};
+use crate::id::{PermissionId, SessionId, TurnId};
+use crate::isolation::Isolated;
 use crate::permission::ToolDetails;
-use crate::quantity;
 use crate::scripts::ProposedScript;
 use crate::staleness::{StaleFinding, UncheckedSession};
 
-/// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SessionSpec {
-    /// Name of the session, unique among all sessions.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<SessionName>,
-    /// Name of an agent in the configuration; `demo` is built in. Without `agent` and `command`, the configured
-    /// default applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub agent: Option<AgentName>,
-    /// A program and its arguments that speak ACP on stdio, instead of a configured agent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub command: Option<Vec<String>>,
-    /// Working directory of the session. Absolute.
-    pub directory: PathBuf,
-    /// The first prompt. Sent once in the session's life, as soon as the conversation is ready.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub initial_prompt: Option<String>,
-    /// Text of the session's own script (`env-setup.sh`), which is sourced after the global and the directory's
-    /// scripts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub env_setup: Option<String>,
-    /// Source of the answers to the agent's permission requests.
-    #[serde(default)]
-    pub permissions: PermissionPolicy,
-    /// Whether a crashed agent is restarted. Configured value if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub restart: Option<RestartPolicy>,
-    /// Limits of the session.
-    #[serde(default, skip_serializing_if = "SessionLimits::is_default")]
-    pub limits: SessionLimits,
-    /// Requested changes to the session's environment.
-    #[serde(default, skip_serializing_if = "EnvironmentSpec::is_default")]
-    pub environment: EnvironmentSpec,
-    /// Extent of the note before the first prompt after a resume. Configured value if absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resume_note: Option<ResumeNote>,
-    /// Names of prerequisites that the session needs, in addition to those that the configuration requires.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub requires: Vec<String>,
-    /// Tags, for prerequisites that the configuration requires by tag.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tags: Vec<String>,
-    /// Isolation of the agent. It can only be stricter than the agent's configured level, which applies if
-    /// absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub isolation: Option<Isolation>,
-}
-
-/// Extent of the note that an agent receives before the first prompt after a resume.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum ResumeNote {
-    /// No note.
-    Off,
-    /// A summary of losses and changes, if there are any.
-    #[default]
-    Brief,
-    /// The full list of losses and changes, after each start of the agent's process.
-    Full,
-}
-
-/// Whether agentd restarts an agent that crashes after its conversation was open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum RestartPolicy {
-    /// The session fails and waits for a resume.
-    Never,
-    /// agentd restarts the agent after a growing pause and continues the conversation. After several crashes
-    /// the session fails.
-    OnFailure,
-}
-
-/// Limits of one session. A limit that is left out has its configured value.
-///
-/// A size or duration may be a number or a text such as `"2G"` or `"10m"` ([`quantity`]).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SessionLimits {
-    /// Memory of the agent and all its descendants, in bytes.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
-    pub memory: Option<u64>,
-    /// Number of processes and threads of the agent and all its descendants.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tasks: Option<u64>,
-    /// Share of the CPU relative to other sessions while all are busy. Requires that sessions run as systemd
-    /// units.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cpu_weight: Option<CpuWeight>,
-    /// Maximum rate at which the agent's output is read, in bytes per second. A faster agent is slowed down,
-    /// and no output is lost.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
-    pub output_rate: Option<u64>,
-    /// Seconds without a turn after which the session stops. 0 means never.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
-    pub idle_seconds: Option<u64>,
-    /// Maximum duration of a turn in seconds. 0 means no limit.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
-    pub turn_seconds: Option<u64>,
-    /// Seconds after which an unanswered permission request is rejected. 0 means never.
-    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
-    pub permission_seconds: Option<u64>,
-}
-
-/// A share of the CPU from 1 to 10000. The default is 100 (systemd.resource-control(5), `CPUWeight=`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u16", into = "u16")]
-pub struct CpuWeight(u16);
-
-/// Error for a number that is not a valid CPU weight.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("a CPU weight is a number from 1 to 10000")]
-pub struct InvalidCpuWeight;
-
-impl TryFrom<u16> for CpuWeight {
-    type Error = InvalidCpuWeight;
-
-    fn try_from(weight: u16) -> Result<Self, InvalidCpuWeight> {
-        if (1..=10_000).contains(&weight) { Ok(Self(weight)) } else { Err(InvalidCpuWeight) }
-    }
-}
-
-impl From<CpuWeight> for u16 {
-    fn from(weight: CpuWeight) -> Self {
-        weight.0
-    }
-}
-
-impl std::str::FromStr for CpuWeight {
-    type Err = InvalidCpuWeight;
-
-    fn from_str(text: &str) -> Result<Self, InvalidCpuWeight> {
-        text.parse::<u16>().map_err(|_| InvalidCpuWeight)?.try_into()
-    }
-}
-
-impl SessionLimits {
-    fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-impl SessionSpec {
-    /// Makes the specification of a session in this directory, with configured values for everything else.
-    pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self {
-            name: None,
-            agent: None,
-            command: None,
-            directory: directory.into(),
-            initial_prompt: None,
-            env_setup: None,
-            permissions: PermissionPolicy::default(),
-            restart: None,
-            limits: SessionLimits::default(),
-            environment: EnvironmentSpec::default(),
-            resume_note: None,
-            requires: Vec::new(),
-            tags: Vec::new(),
-            isolation: None,
-        }
-    }
-}
-
-/// Source of the answers to the agent's permission requests.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum PermissionPolicy {
-    /// A client.
-    #[default]
-    Ask,
-    /// agentd allows each request.
-    Allow,
-    /// agentd rejects each request.
-    Deny,
-}
+pub use crate::spec::{
+    CpuWeight, InvalidCpuWeight, PermissionPolicy, RestartPolicy, ResumeNote, SessionLimits, SessionSpec,
+};
 
 /// Phase of a session's life (docs/internals/session.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -322,6 +142,11 @@ conditions! {
     EnvironmentCurrent,
     /// True if the launch left out parts that could not be provided. Present only for a degraded launch.
     Degraded,
+    /// False while a change of the specification waits for the next launch. The message names the fields. Absent
+    /// otherwise.
+    SpecApplied,
+    /// True while the agent accepts prompts: the summary of the other conditions. The reason is the phase.
+    Ready,
     /// False while the session's keeper does not respond, absent otherwise. Only the running daemon knows this;
     /// it is in no journal.
     KeeperAnswers,
@@ -432,6 +257,12 @@ pub struct SessionStatus {
     /// Time since which no turn has run. Absent during a turn and before the first turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idle_since: Option<Timestamp>,
+    /// Time at which the agent of the last launch was started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+    /// Time at which the session last ended. Absent from the beginning of a launch until its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
     /// Number of launches of the session.
     pub launches: u64,
     /// Everything that the last launch left out, because a caller allowed that.

@@ -73,10 +73,6 @@ pub(super) async fn list(context: &Context, stale: bool) -> Answer {
     json(&list)
 }
 
-pub(super) fn show(session: &Session) -> Answer {
-    json(&session.view())
-}
-
 pub(super) async fn create(
     context: &Context,
     wait: Option<Wait>,

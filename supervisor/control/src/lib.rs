@@ -27,6 +27,7 @@ mod scripts;
 mod secrets;
 mod server;
 mod session_context;
+mod session_spec;
 mod snapshots;
 mod socket;
 mod stream;

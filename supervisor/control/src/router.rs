@@ -23,7 +23,7 @@ use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
     Body, access, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune, readiness,
-    scripts, secrets, session_context, snapshots, stream, validation,
+    scripts, secrets, session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -223,7 +223,8 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::create(context, wait, terms, request).await
         }
-        Call::Session { .. } => handlers::show(&session().await?),
+        Call::Session { .. } => session_spec::show(&session().await?),
+        Call::ChangeSpec { .. } => session_spec::change(context, session().await?, request).await,
         Call::RemoveSession { session: id, force } => {
             handlers::remove(context, id, session().await, force.unwrap_or(false)).await
         }

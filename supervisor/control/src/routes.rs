@@ -97,6 +97,7 @@ pub fn access(route: Route) -> Access {
         | Route::AddSnapshot
         | Route::RefreshSnapshots
         | Route::InvalidateSnapshots
+        | Route::ChangeSpec
         | Route::RotateKey
         | Route::Keep
         | Route::Prune

@@ -22,12 +22,13 @@ use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
+use agentd_api::spec::{SpecChangeView, SpecPatch};
 use agentd_api::status::{AgentList, VersionView};
 use agentd_api::validation::ValidationView;
 use agentd_api::{Call, Code, PermissionId, Problem, SessionId, SessionName, TurnId};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -51,6 +52,8 @@ const COMPILING: Duration = Duration::from_mins(10);
 #[derive(Debug, Clone)]
 pub(crate) struct Client {
     way: Way,
+    /// The generation of a session's specification for which calls are made: the header `If-Match`.
+    generation: Option<u64>,
 }
 
 /// Answer of the daemon: the parsed value, and the document unchanged for `--json`.
@@ -96,11 +99,11 @@ impl Terms {
 
 impl Client {
     pub(crate) fn new(socket: PathBuf) -> Self {
-        Self { way: Way::Socket(socket) }
+        Self::by(Way::Socket(socket))
     }
 
     pub(crate) fn by(way: Way) -> Self {
-        Self { way }
+        Self { way, generation: None }
     }
 
     pub(crate) fn way(&self) -> &Way {
@@ -196,6 +199,17 @@ impl Client {
 
     pub(crate) async fn set_title(&self, id: &str, title: Option<String>) -> Result<Document<SessionView>, Error> {
         self.submit(&Call::SetTitle { session: id.to_owned() }, &TitleRequest { title }, Duration::ZERO).await
+    }
+
+    /// Changes the specification. With a generation, only if the specification still has that generation.
+    pub(crate) async fn change_spec(
+        &self,
+        id: &str,
+        patch: &SpecPatch,
+        generation: Option<u64>,
+    ) -> Result<Document<SpecChangeView>, Error> {
+        let client = Self { way: self.way.clone(), generation };
+        client.submit(&Call::ChangeSpec { session: id.to_owned() }, patch, Duration::ZERO).await
     }
 
     /// Records that a person looks at the session. A daemon without this call, and a caller inside a session, are no
@@ -486,6 +500,9 @@ impl Client {
         request = request.header(ACCEPT, "application/json, application/x-ndjson");
         if let Some(authorization) = self.way.authorization() {
             request = request.header(AUTHORIZATION, authorization);
+        }
+        if let Some(generation) = self.generation {
+            request = request.header(IF_MATCH, format!("\"{generation}\""));
         }
         if body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 
 use agentd_api::degraded::NOT_LEFT_OUT;
 use agentd_api::reason;
-use agentd_api::session::{ConditionStatus, SessionView};
+use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
 
 use crate::terminal;
 
@@ -43,8 +43,9 @@ impl Failure {
         let message = view.status.message.clone().unwrap_or_else(|| "the session failed".to_owned());
         // Conditions that became false with the agent have the same message and the reason "AgentExited".
         let conditions = view.status.conditions.iter().filter(|condition| condition.message == message);
+        // The summary repeats the message, and its reason is the phase.
         let reason = conditions
-            .filter(|condition| condition.status == ConditionStatus::False)
+            .filter(|condition| condition.status == ConditionStatus::False && condition.kind != ConditionType::Ready)
             .min_by_key(|condition| condition.reason == "AgentExited");
         Self {
             reason: reason.map(|condition| condition.reason.clone()).unwrap_or_default(),

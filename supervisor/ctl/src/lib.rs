@@ -23,6 +23,7 @@ mod render;
 mod service;
 mod session;
 mod spec;
+mod spec_patch;
 mod start;
 mod stream;
 mod table;

@@ -41,7 +41,14 @@ impl State {
         }
         self.seq = event.seq;
         self.updated = event.time;
+        let was_over = matches!(self.run, Run::Ended(_));
+        self.apply_body(event);
+        self.note_times(was_over);
+    }
+
+    fn apply_body(&mut self, event: &Event) {
         match &event.body {
+            Body::SpecChanged(changed) => self.spec_changed(changed),
             Body::LaunchStarted(started) => self.launch_started(started),
             Body::LaunchDegraded(degraded) if degraded.launch == self.launches => {
                 self.degraded.clone_from(&degraded.missing);
@@ -160,6 +167,8 @@ impl State {
 
     fn launch_started(&mut self, started: &LaunchStarted) {
         self.launches = started.launch;
+        self.spec.launched();
+        self.times.ended = None;
         self.conditions.clear();
         self.keeper = None;
         // `expires` and `renews` are kept: a reused environment keeps its schedule.
@@ -231,7 +240,7 @@ impl State {
         }
     }
 
-    fn set_condition(&mut self, condition: &Condition) {
+    pub(crate) fn set_condition(&mut self, condition: &Condition) {
         match self.conditions.iter_mut().find(|known| known.kind == condition.kind) {
             Some(known) => *known = condition.clone(),
             None => self.conditions.push(condition.clone()),
@@ -255,6 +264,7 @@ impl State {
             idle_since: self.seq,
             ending: preparing.stop.then_some(EndReason::Stop),
         }));
+        self.times.started = Some(self.updated);
     }
 
     fn agent_exited(&mut self, exited: &AgentExited) {

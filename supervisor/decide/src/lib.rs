@@ -26,6 +26,7 @@ mod fold;
 pub mod next;
 pub mod note;
 pub mod rules;
+pub mod spec;
 pub mod staleness;
 pub mod state;
 #[cfg(test)]

@@ -11,6 +11,7 @@ use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
 use agentd_api::scripts::{ProposedScript, ScriptProposed};
 use agentd_api::session::{PermissionAnswer, PermissionOption, PermissionOrigin, Phase};
+use agentd_api::spec::SpecChanged;
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
 use jiff::{SignedDuration, Timestamp};
 
@@ -73,6 +74,8 @@ pub enum Command {
         explanation: Option<String>,
         requester: Option<Requester>,
     },
+    /// Replaces the specification. The caller has validated the new one.
+    ChangeSpec(Box<SpecChanged>),
     /// Records that a person looked at the session at `now`.
     Observe {
         now: Timestamp,
@@ -139,6 +142,8 @@ pub enum Refusal {
     NoSuchOption { permission: PermissionId, offered: String },
     #[error(transparent)]
     Context(#[from] ContextRefusal),
+    #[error("the specification changed to generation {present} in the meantime")]
+    SpecChanged { present: u64 },
     #[error("the agent offers no answer to {permission:?}, so it cannot be allowed", permission = permission.as_str())]
     NoOptions { permission: PermissionId },
 }
@@ -157,6 +162,9 @@ impl Refusal {
                 (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
             }
             Self::KeyReused { .. } => (Code::KeyReused, Some("a new prompt needs a new key")),
+            Self::SpecChanged { .. } => {
+                (Code::GenerationChanged, Some("read the session again, and repeat the change on its new state"))
+            }
             Self::EmptyPrompt => (Code::InvalidRequest, Some("send a prompt with text")),
             Self::NoSuchPermission { .. } => (Code::NoSuchPermission, Some(hint::LIST_REQUESTS)),
             Self::PermissionAnswered { .. } | Self::AgentEnded { .. } => (Code::PermissionAnswered, None),
@@ -237,6 +245,10 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         Command::ProposeScript { digest, explanation, requester } => {
             Ok(propose_script(state, digest, explanation, requester).into())
         }
+        Command::ChangeSpec(changed) if changed.generation == state.spec.generation + 1 => {
+            Ok(Batch::of(Body::SpecChanged(*changed)).into())
+        }
+        Command::ChangeSpec(_) => Err(Refusal::SpecChanged { present: state.spec.generation }),
         Command::Observe { now, requester } => Ok(observe(state, now, requester).into()),
     }
 }

@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::acp::{Call, Capabilities, RpcError};
 use crate::facts::ObservedFacts;
 use crate::note::{PendingNote, ToolCallName};
+use crate::spec::{LifeTimes, SpecState};
 use crate::staleness::{self, Staleness};
 use crate::verdict::WAITING;
 
@@ -66,6 +67,12 @@ pub struct State {
     /// assumes earlier turns, because its journal may be truncated.
     #[serde(rename = "untold", default = "PendingNote::of_older_state")]
     pub pending_note: PendingNote,
+    /// Number of the specification, and its changes that wait for a launch.
+    #[serde(default)]
+    pub spec: SpecState,
+    /// Start and end of the session, and of its readiness.
+    #[serde(default)]
+    pub times: LifeTimes,
     /// The session's context sets.
     #[serde(default)]
     pub context: Context,
@@ -359,6 +366,8 @@ impl State {
             conversation_home: None,
             conversation_born: None,
             pending_note: PendingNote::default(),
+            spec: SpecState::default(),
+            times: LifeTimes::default(),
             context: Context::default(),
             context_missing: Vec::new(),
             hint: None,

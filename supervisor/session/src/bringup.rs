@@ -3,6 +3,7 @@
 //! The bring-up runs beside the driver and writes nothing to the journal; the driver records its reports. A
 //! dropped bring-up leaves nothing behind: its scripts end with it.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::compiling;
 use super::context::missing_files;
+use super::creation;
 use super::environment;
 use super::needs::LaunchPrerequisites;
 use crate::facts;
@@ -102,6 +104,19 @@ fn failed(kind: ConditionType, reason: &'static str, message: String) -> Failure
     Failure { kind, reason, message }
 }
 
+/// Writes the session's script if the specification was changed.
+async fn own_script(plan: &LaunchPlan) -> Result<(), Failure> {
+    if !plan.is_changed {
+        return Ok(());
+    }
+    let (directory, spec) = (plan.daemon.directories.session(&plan.id), Arc::clone(&plan.spec));
+    let written = agentd_host::work::blocking(move || creation::write_script(&directory, &spec)).await;
+    written.unwrap_or_else(|error| Err(io::Error::other(error))).map_err(|error| {
+        let message = format!("cannot write the session's script env-setup.sh: {error}");
+        failed(ConditionType::EnvironmentReady, reason::FILES_NOT_WRITTEN, message)
+    })
+}
+
 async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
     let holds = |kind, reason: &str, message: &str| Progress::Condition {
         kind,
@@ -112,6 +127,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     compiling::wait(plan, report).await?;
     let mut needs = LaunchPrerequisites::new(plan, report);
     needs.before().await?;
+    own_script(plan).await?;
     let looked = workspace::check(&plan.daemon.machine, &plan.spec.directory).await;
     looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
     if plan.launch == 1 {

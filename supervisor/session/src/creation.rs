@@ -1,5 +1,6 @@
 //! Creates the files of a new session and the first records of its journal.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
@@ -59,11 +60,21 @@ fn write_files(directory: &Path, document: &Document) -> Result<(), String> {
     fault(Point::DaemonCreateDirectory)?;
     document.write(directory).map_err(|error| error.to_string())?;
     fault(Point::DaemonCreateDocument)?;
-    if let Some(script) = &document.spec.env_setup {
-        agentd_host::files::write(&directory.join("env-setup.sh"), script.as_bytes())
-            .map_err(|error| error.to_string())?;
+    write_script(directory, &document.spec).map_err(|error| error.to_string())
+}
+
+/// Makes the session's script equal to its specification. Writes nothing if the script is equal already.
+pub(super) fn write_script(directory: &Path, spec: &SessionSpec) -> io::Result<()> {
+    let path = directory.join("env-setup.sh");
+    let present = match std::fs::read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        read => Some(read?),
+    };
+    match spec.env_setup.as_deref().map(str::as_bytes) {
+        wanted if present.as_deref() == wanted => Ok(()),
+        Some(script) => agentd_host::files::write(&path, script),
+        None => std::fs::remove_file(&path),
     }
-    Ok(())
 }
 
 pub(super) fn fault(point: Point) -> Result<(), String> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use agentd_api::SessionId;
 use agentd_api::session::SessionSpec;
+use agentd_api::spec::SpecChanged;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
@@ -30,6 +31,9 @@ pub(crate) struct Document {
     pub created: Timestamp,
     /// Shared with the views and the launches of the session.
     pub spec: Arc<SessionSpec>,
+    /// The specification of the creation, if it was changed since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    requested: Option<Arc<SessionSpec>>,
     /// The `Idempotency-Key` of the request that made the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -71,7 +75,8 @@ pub(crate) enum DocumentError {
 
 impl Document {
     pub(crate) fn new(id: SessionId, created: Timestamp, spec: SessionSpec, key: Option<String>) -> Self {
-        Self { version: VERSION, id, generation: 1, created, spec: Arc::new(spec), key, parent: None, fold: None }
+        let spec = Arc::new(spec);
+        Self { version: VERSION, id, generation: 1, created, spec, requested: None, key, parent: None, fold: None }
     }
 
     /// Sets the session whose agent created this session.
@@ -99,10 +104,30 @@ impl Document {
         files::write_json(&directory.join("session.json"), self)
     }
 
+    /// Returns the specification of the creation.
+    pub(crate) fn requested(&self) -> &Arc<SessionSpec> {
+        self.requested.as_ref().unwrap_or(&self.spec)
+    }
+
+    /// Takes over a changed specification. Returns `false` if the document has it already.
+    pub(crate) fn change(&mut self, changed: &SpecChanged) -> bool {
+        if changed.generation <= self.generation {
+            return false;
+        }
+        self.generation = changed.generation;
+        let before = std::mem::replace(&mut self.spec, Arc::new(changed.spec.clone()));
+        self.requested.get_or_insert(before);
+        true
+    }
+
     /// Takes the folded state out of the document, or returns the initial state when there is no usable one.
     pub(crate) fn take_state(&mut self) -> State {
         let known = self.fold.take().filter(|fold| fold.version == FOLD_VERSION);
-        known.and_then(|fold| serde_json::from_str(fold.state.get()).ok()).unwrap_or_else(|| State::new(self.created))
+        let known = known.and_then(|fold| serde_json::from_str(fold.state.get()).ok());
+        let mut state = known.unwrap_or_else(|| State::new(self.created));
+        // A journal that was shortened may lack the record of the change.
+        state.spec.generation = state.spec.generation.max(self.generation);
+        state
     }
 
     pub(crate) fn remember(&mut self, state: &State) {

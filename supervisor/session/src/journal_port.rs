@@ -136,6 +136,7 @@ fn must_outlive_a_power_cut(body: &Body) -> bool {
             | Body::TurnEnded(_)
             | Body::LaunchFailed(_)
             | Body::StopRequested(_)
+            | Body::SpecChanged(_)
             | Body::ContextChanged(_)
             | Body::HintChanged(_)
             | Body::TitleChanged(_)

@@ -38,6 +38,8 @@ use agentd_decide::state::{Run, State};
 pub(crate) struct LaunchPlan {
     pub id: SessionId,
     pub spec: Arc<SessionSpec>,
+    /// Whether the specification was changed since the creation.
+    pub is_changed: bool,
     /// Number of the launch.
     pub launch: u64,
     /// Why the launch began.
@@ -111,6 +113,7 @@ impl LaunchPlan {
         let schedule = state.expires.zip(state.renews);
         let context = state.context.clone();
         Self {
+            is_changed: document.generation > 1,
             reason,
             context,
             wait_until,
@@ -129,6 +132,7 @@ impl LaunchPlan {
         Self {
             id: id.clone(),
             spec: Arc::clone(spec),
+            is_changed: false,
             launch,
             reason: LaunchReason::Unknown,
             context: Context::default(),

@@ -36,6 +36,7 @@ pub mod pulse;
 mod recheck;
 mod registry;
 mod resting;
+mod spec;
 mod stale_list;
 pub mod staleness;
 mod tally;
@@ -48,7 +49,7 @@ use std::sync::Arc;
 use agentd_api::compatibility::Compatibility;
 use agentd_api::context::{Context, ContextView};
 use agentd_api::prerequisite::CheckReport;
-use agentd_api::session::{Phase, SessionStatus, SessionView, TurnView};
+use agentd_api::session::{Phase, SessionSpec, SessionStatus, SessionView, TurnView};
 use agentd_api::{Code, Problem, SessionId};
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
@@ -64,6 +65,7 @@ pub use note::preview as preview_note;
 pub use proposal::{path_of as proposal_path, propose};
 pub use recheck::recheck;
 pub use registry::{ParentSession, Sessions};
+pub use spec::ExpectedGeneration;
 pub use tally::SessionCounts;
 pub use tools::missing as missing_tools;
 pub use validation::validate;
@@ -96,6 +98,8 @@ pub struct Session {
     inbox: mpsc::Sender<Box<Request>>,
     driver: Arc<Resting>,
     published: watch::Receiver<Arc<Published>>,
+    /// Held by the change of the specification that is under way.
+    changing: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// State that a driver publishes. It contains only applied records.
@@ -111,18 +115,20 @@ pub struct Published {
     set_aside: bool,
     /// State in which the agent last worked.
     baseline: Arc<Baseline>,
+    /// The specification as the request of the creation had it.
+    requested: Arc<SessionSpec>,
 }
 
 impl Published {
-    fn new(view: SessionView, state: &State, remembered: u64, current: bool) -> Self {
-        let baseline = Arc::clone(&state.facts.baseline);
-        Self { view: Arc::new(view), remembered, current, set_aside: false, baseline }
+    fn new(view: SessionView, document: &Document, state: &State, remembered: u64, current: bool) -> Self {
+        let (baseline, requested) = (Arc::clone(&state.facts.baseline), Arc::clone(document.requested()));
+        Self { view: Arc::new(view), remembered, current, set_aside: false, baseline, requested }
     }
 
     fn unreadable(document: &Document, state: &State, reason: String) -> Self {
         let mut view = view(document, state, (Phase::Failed, None));
         view.status.message = Some(reason);
-        Self { set_aside: true, ..Self::new(view, state, 0, true) }
+        Self { set_aside: true, ..Self::new(view, document, state, 0, true) }
     }
 }
 
@@ -236,6 +242,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             (None, Some(running.pid), turn)
         }
     };
+    let ready = state.ready(phase, message.as_deref());
     let keeper = state.keeper.filter(|_| !matches!(state.run, Run::Ended(_)));
     SessionView {
         id: document.id.clone(),
@@ -248,7 +255,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             message,
             next_restart_at,
             observed_generation: document.generation,
-            conditions: state.conditions.clone(),
+            conditions: state.conditions.iter().cloned().chain([ready]).collect(),
             agent: state.agent.clone(),
             conversation: state.conversation.clone(),
             isolation: match &state.run {
@@ -265,6 +272,8 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             script_proposal: state.proposal.clone(),
             last_observed_at: state.observed,
             idle_since: state.idle_since(),
+            started_at: state.times.started,
+            ended_at: state.times.ended,
             launches: state.launches,
             degraded: state.degraded.clone(),
             turn,

@@ -23,20 +23,18 @@ use super::journal_port::Journal;
 use super::resting::{Resting, SessionParts};
 use super::{Session, aside, cleanup, needs};
 use crate::generation::Generations;
-use crate::isolation;
 use crate::pulse;
 use agentd_api::chain;
-use agentd_config::Scope;
 use agentd_decide::rules::{Command, LaunchTerms};
-use agentd_environment::assigned_secrets;
 use agentd_host::platform;
-use agentd_host::workspace;
 
 /// The registry of sessions. Shared.
 #[derive(Debug)]
 pub struct Sessions {
     generations: Arc<Generations>,
     known: Mutex<BTreeMap<SessionId, Session>>,
+    /// Names that renamed sessions are about to get.
+    claimed: Mutex<BTreeSet<SessionName>>,
     unreadable: Mutex<Vec<UnreadableSession>>,
     drivers: TaskTracker,
     /// Whether every session on disk has been read. Operations over all sessions wait for it.
@@ -52,8 +50,22 @@ pub struct ParentSession {
     pub most: usize,
 }
 
+/// A name that no other session gets while this value lives.
+pub(super) struct NameClaim<'a> {
+    sessions: &'a Sessions,
+    name: SessionName,
+}
+
+impl Drop for NameClaim<'_> {
+    fn drop(&mut self) {
+        lock(&self.sessions.claimed).remove(&self.name);
+    }
+}
+
 /// Time in which sessions with a keeper are taken over before the others are read.
 const HEAD_START: Duration = Duration::from_millis(250);
+/// Longest wait for the present names of sessions. A keeper that does not answer takes longer.
+const TAKEOVER: Duration = Duration::from_secs(5);
 /// Prefix of a session's directory during its removal. The next start removes directories that a crash left.
 const REMOVING: &str = ".removing-";
 /// Prefix of a session's directory during its creation.
@@ -64,6 +76,7 @@ impl Sessions {
     pub fn open(generations: Arc<Generations>) -> Self {
         let sessions = Self {
             known: Mutex::default(),
+            claimed: Mutex::default(),
             unreadable: Mutex::default(),
             drivers: TaskTracker::new(),
             whole: watch::Sender::new(false),
@@ -130,7 +143,7 @@ impl Sessions {
     }
 
     /// Waits until every session has been read.
-    async fn whole(&self) {
+    pub(super) async fn whole(&self) {
         self.wanted.notify_one();
         // `self` owns the sender, so the channel is open.
         let _ = self.whole.subscribe().wait_for(|whole| *whole).await;
@@ -174,12 +187,11 @@ impl Sessions {
             (&driver.recorder.document, driver.recorder.journal.directory.clone(), driver.recorder.current);
         let (id, key, name) = (document.id.clone(), document.key.clone(), document.spec.name.clone());
         let driver = Arc::new(Resting::new(driver, self.drivers.clone()));
-        let session = Session { id: id.clone(), directory, key, inbox, driver, published };
+        let changing = Arc::default();
+        let session = Session { id: id.clone(), directory, key, inbox, driver, published, changing };
         {
             let mut sessions = lock(&self.known);
-            if let Some(name) = name.as_ref().filter(|name| is_taken(&sessions, name)) {
-                return Err(name_taken(name));
-            }
+            name.as_ref().map_or(Ok(()), |name| self.is_free(&sessions, name))?;
             parent.map_or(Ok(()), |parent| room_for_child(&sessions, parent))?;
             sessions.insert(id, session.clone());
         }
@@ -236,6 +248,10 @@ impl Sessions {
             Ok(session) if *self.whole.borrow() || session.id.as_str() == id_or_name => Ok(session),
             _ => {
                 self.whole().await;
+                if self.look_up(id_or_name).is_err() {
+                    // A journal that is not read yet may contain another name.
+                    let _ = tokio::time::timeout(TAKEOVER, self.known_are_current()).await;
+                }
                 let set_aside = |problem| self.set_aside(id_or_name).map_or(problem, |found| aside::problem(&found));
                 self.look_up(id_or_name).map_err(set_aside)
             }
@@ -319,6 +335,7 @@ impl Sessions {
         // Check the configuration first: objections to the specification may follow from its mistakes.
         self.generations.now().launchable()?;
         self.check(&spec).await?;
+        self.room(&lock(&self.known))?;
         if spec.agent.is_none() && spec.command.is_none() {
             // The agent is stored, so that a later change of the default does not give this session another agent.
             spec.agent = Some(self.generations.now().config.default_agent.clone());
@@ -355,7 +372,7 @@ impl Sessions {
     /// Answers a repeated request: with its session, if the specification is equal, else with a refusal.
     fn repeated(known: Session, spec: &SessionSpec, creator: Option<&SessionId>) -> Result<Session, Problem> {
         let view = known.view();
-        let mut made = SessionSpec::clone(&view.spec);
+        let mut made = SessionSpec::clone(&known.published.borrow().requested);
         if spec.agent.is_none() && spec.command.is_none() {
             made.agent = None;
         }
@@ -365,59 +382,6 @@ impl Sessions {
         let which = if creator.is_none() { format!("the session \"{}\"", known.id) } else { "a session".to_owned() };
         let detail = format!("the idempotency key was already used to create {which} with another specification");
         Err(Problem::new(Code::KeyReused, detail).hint("use a new key for a new session"))
-    }
-
-    /// Validates a specification before anything is created.
-    async fn check(&self, spec: &SessionSpec) -> Result<(), Problem> {
-        let invalid = |detail: &str, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
-        if spec.agent.is_some() && spec.command.is_some() {
-            return invalid("the request names both an agent and a command", "remove one of the two");
-        }
-        if spec.command.as_ref().is_some_and(|command| command.first().is_none_or(String::is_empty)) {
-            return invalid("the session's command is empty", "name the program and its arguments");
-        }
-        if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
-            return invalid("the initial prompt is empty", "remove it, or give it some text");
-        }
-        if let Some((_, error)) = Scope::of_session(&spec.environment).check().into_iter().next() {
-            return Err(error.problem());
-        }
-        let script = spec.env_setup.as_deref().unwrap_or_default();
-        if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {
-            let detail =
-                format!("the session's script contains the value of the secret {name}, which would be stored in clear");
-            let hint = format!(
-                "declare the secret as [secrets.{name}] in agentd.toml, or have the script read it: \
-                 {name}=\"$(cat FILE)\""
-            );
-            return invalid(&detail, &hint);
-        }
-        let words = spec.command.iter().flatten().map(|word| ("command", word.as_str()));
-        for (what, text) in words.chain([("script", script)]) {
-            if let Some((_, issuer)) = agentd_keeper::tokens::find(text.as_bytes()).next() {
-                let detail =
-                    format!("the session's {what} contains a token of {issuer}, which would be stored in clear");
-                let hint = "declare the token as [secrets.NAME] in agentd.toml, and let the program read the variable";
-                return invalid(&detail, hint);
-            }
-        }
-        let generation = self.generations.now();
-        if let Some(name) = spec.requires.iter().find(|name| !generation.config.prerequisites.contains_key(*name)) {
-            let problem = Problem::new(
-                Code::NoSuchPrerequisite,
-                format!("the session requires {name:?}, which is not declared as a prerequisite"),
-            );
-            return Err(problem.hint(hint::LIST_PREREQUISITES));
-        }
-        generation.agent_command(spec)?;
-        isolation::check(&generation, spec)?;
-        generation.check_source(spec)?;
-        workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
-        let sessions = lock(&self.known);
-        if let Some(name) = spec.name.as_ref().filter(|name| is_taken(&sessions, name)) {
-            return Err(name_taken(name));
-        }
-        self.room(&sessions)
     }
 
     /// Begins the next launch of a session. If the launch neither waits nor is forced or degraded, a missing
@@ -467,6 +431,31 @@ impl Sessions {
     async fn check_room(&self) -> Result<(), Problem> {
         self.whole().await;
         self.room(&lock(&self.known))
+    }
+
+    /// Refuses a name that a session has or is about to get, or that equals a session's id: a lookup accepts both.
+    fn is_free(&self, sessions: &BTreeMap<SessionId, Session>, name: &SessionName) -> Result<(), Problem> {
+        let has_it = |session: &Session| {
+            session.id.as_str() == name.as_str() || session.published.borrow().view.spec.name.as_ref() == Some(name)
+        };
+        if !sessions.values().any(has_it) && !lock(&self.claimed).contains(name) {
+            return Ok(());
+        }
+        Err(Problem::new(Code::NameTaken, format!("the name \"{name}\" is used by another session"))
+            .hint("choose another name, or remove the other session"))
+    }
+
+    /// Refuses a name that is not free.
+    pub(super) fn check_name(&self, name: Option<&SessionName>) -> Result<(), Problem> {
+        name.map_or(Ok(()), |name| self.is_free(&lock(&self.known), name))
+    }
+
+    /// Claims a name for a session that is being renamed, until the claim is dropped.
+    pub(super) fn claim(&self, name: &SessionName) -> Result<NameClaim<'_>, Problem> {
+        let sessions = lock(&self.known);
+        self.is_free(&sessions, name)?;
+        lock(&self.claimed).insert(name.clone());
+        Ok(NameClaim { sessions: self, name: name.clone() })
     }
 
     pub(super) fn generations(&self) -> &Generations {
@@ -578,18 +567,6 @@ fn room_for_child(sessions: &BTreeMap<SessionId, Session>, parent: &ParentSessio
     let detail =
         format!("{children} sessions created by the session {} are active, and the limit is {most}", parent.id);
     Err(Problem::new(Code::TooManySessions, detail).hint("stop one of them, or raise control.guest_sessions"))
-}
-
-/// Reports whether a session has this name, or has an id that equals it: a lookup accepts both.
-fn is_taken(sessions: &BTreeMap<SessionId, Session>, name: &SessionName) -> bool {
-    sessions.values().any(|session| {
-        session.id.as_str() == name.as_str() || session.published.borrow().view.spec.name.as_ref() == Some(name)
-    })
-}
-
-fn name_taken(name: &SessionName) -> Problem {
-    Problem::new(Code::NameTaken, format!("the name \"{name}\" is used by another session"))
-        .hint("choose another name, or remove the other session")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

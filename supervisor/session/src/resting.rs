@@ -39,7 +39,7 @@ impl SessionParts {
     pub(super) fn of(generations: &Generations, mut document: Document, may_have_remains: bool) -> Self {
         let (inbox, receiver) = mpsc::channel(INBOX);
         let state = document.take_state();
-        let first = Published::new(view(&document, &state, (state.phase(), None)), &state, state.seq, false);
+        let first = Published::new(view(&document, &state, (state.phase(), None)), &document, &state, state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
         let mut driver = Box::new(Driver::new(
             generations,

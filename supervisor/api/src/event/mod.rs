@@ -25,6 +25,7 @@ use crate::isolation::Isolated;
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
 use crate::scripts::ScriptProposed;
 use crate::session::{Condition, SessionSpec};
+use crate::spec::SpecChanged;
 use crate::staleness::StalenessFound;
 
 pub use cause::Cause;
@@ -124,6 +125,8 @@ macro_rules! bodies {
 bodies! {
     /// The session was created. This is the first record of every journal.
     "session.created" => SessionCreated(SessionCreated),
+    /// A caller changed the session's specification.
+    "spec.changed" => SpecChanged(SpecChanged),
     /// A launch begins. Records of kind `condition` report its steps.
     "launch.started" => LaunchStarted(LaunchStarted),
     /// A launch left out parts that could not be provided, because a caller allowed that.

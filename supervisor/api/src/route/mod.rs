@@ -34,6 +34,7 @@ use crate::session::{
     PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView, StopView,
 };
 use crate::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
+use crate::spec::{SpecChangeView, SpecPatch};
 use crate::status::{AgentList, HealthView, ReadinessView, VersionView};
 use crate::validation::ValidationView;
 
@@ -290,6 +291,8 @@ routes! {
         (SessionSpec) => 202 Document(SessionView);
     /// Shows a session: specification, status and conditions.
     Session = Get "/v1/sessions/" session => 200 Document(SessionView);
+    /// Changes the specification by a JSON merge patch. With `If-Match` only if the generation is still that one.
+    ChangeSpec = Patch "/v1/sessions/" session (SpecPatch) => 200 Document(SpecChangeView);
     /// Removes a session. With `force` stops the session first.
     RemoveSession = Delete "/v1/sessions/" session { force: bool } => 204 Nothing;
     /// Sends the stored events of a session, then each new event. With `follow=false` ends after the stored ones.

@@ -6,6 +6,8 @@ pub(crate) mod environment;
 pub(crate) mod plugin;
 pub(crate) mod prune;
 pub(crate) mod service;
+pub(crate) mod spec;
+pub(crate) mod wait;
 
 use std::path::PathBuf;
 
@@ -141,6 +143,13 @@ pub(crate) enum Command {
         #[arg(long)]
         no_wait: bool,
     },
+    /// Change fields of a session's specification
+    ///
+    /// The answer says for each field whether the change takes effect at once, with the next turn or with the next
+    /// launch. `agentctl show --json` has the present specification.
+    Set(spec::SetArgs),
+    /// Edit a session's specification as TOML, with the editor of VISUAL or EDITOR
+    Edit { session: String },
     /// Show or change the context of a session: files, applet, endpoints, ports
     ///
     /// The context survives stops and resumes. The agent gets its existing items in the note after a resume.
@@ -149,6 +158,8 @@ pub(crate) enum Command {
     Hint(context::HintArgs),
     /// Show, set or remove a session's title
     Title(context::TitleArgs),
+    /// Wait until sessions have a condition or a phase, or are deleted
+    Wait(wait::WaitArgs),
     /// Cancel a session's running turn
     Cancel { session: String },
     /// Stop sessions: end their agents and all processes that these started

@@ -21,9 +21,11 @@ mod reload;
 mod secret;
 mod service;
 mod snapshot;
+mod spec;
 mod talk;
 mod upgrade;
 mod validate;
+mod wait;
 mod waiting;
 
 use std::io::{self, Write};
@@ -120,6 +122,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         }
         Command::Context(args) => boxed(context::context(context, args)).await,
         Command::Hint(args) => boxed(context::hint(context, args)).await,
+        Command::Wait(args) => boxed(wait::wait(context, args)).await,
+        Command::Set(args) => boxed(spec::set(context, args)).await,
+        Command::Edit { session } => boxed(spec::edit(context, &session)).await,
         Command::Title(args) => boxed(context::title(context, args)).await,
         Command::Cancel { session } => boxed(life::cancel(context, &session)).await,
         Command::Stop { sessions, no_wait } => boxed(life::stop(context, &sessions, no_wait)).await,

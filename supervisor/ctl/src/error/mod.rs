@@ -107,7 +107,7 @@ impl From<Problem> for Error {
 impl Error {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Problem { problem, .. } if matches!(problem.status, 409 | 429) => exit::REFUSED,
+            Self::Problem { problem, .. } if matches!(problem.status, 409 | 412 | 429) => exit::REFUSED,
             Self::Unreachable { .. }
             | Self::Distrusted(_)
             | Self::Silent { .. }
@@ -240,6 +240,7 @@ mod tests {
             (Error::from(Problem::new(Code::WrongPhase, "busy")), 4),
             (Error::from(Problem::new(Code::NameTaken, "taken")), 4),
             (Error::from(Problem::new(Code::QueueFull, "full")), 4),
+            (Error::from(Problem::new(Code::GenerationChanged, "changed")), 4),
             (Error::from(Problem::new(Code::NoSuchSession, "none")), 1),
             (Error::Unreachable { place: "/x".into(), source: io::ErrorKind::NotFound.into() }, 3),
             (Error::Output(io::ErrorKind::BrokenPipe.into()), 141),

@@ -17,6 +17,7 @@ mod recorder;
 mod release;
 mod renewal;
 mod silent;
+mod spec;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -347,6 +348,7 @@ impl Driver {
     async fn catch_up(&mut self) -> Result<(), DriverError> {
         while self.recorder.read_on().await? {
             self.forget_files().await;
+            self.take_over_spec().await;
             // This fault point has no error to return.
             let _ = agentd_fault::at(Point::DaemonApplyAfter);
             self.publish();
@@ -539,6 +541,7 @@ impl Driver {
             | Command::SetTitle { .. }
             | Command::ReportProgress { .. }
             | Command::ProposeScript { .. }
+            | Command::ChangeSpec(_)
             | Command::Observe { .. } => None,
         };
         let decision = match decide(&self.recorder.state, command, bounds) {

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::SessionId;
 use agentd_api::session::Phase;
+use agentd_api::spec::ChangedField;
+use agentd_api::{Body, SessionId};
 use agentd_fault::Point;
 use agentd_journal::{Reader, Retain, Sync};
 use jiff::Timestamp;
@@ -46,6 +47,8 @@ pub(crate) struct Recorder {
     pub(super) remembered: u64,
     /// Sequence number up to which all records are known to be on the disk.
     pub(super) durable: u64,
+    /// Changed fields of the specification that the driver has not taken over yet.
+    pub(super) spec_changes: Vec<ChangedField>,
     /// Ends the patience of reads when the daemon ends.
     pub(super) shutdown: CancellationToken,
     publish: watch::Sender<Arc<Published>>,
@@ -86,6 +89,7 @@ impl Recorder {
             reader: None,
             remembered: state.seq,
             durable: 0,
+            spec_changes: Vec::new(),
             shutdown: generation.daemon.shutdown.clone(),
             publish,
             keep: generation.config.journal.keep_session.0.0,
@@ -140,7 +144,14 @@ impl Recorder {
         let has_read = !steps.is_empty();
         for step in steps {
             match step {
-                FoldStep::Event(event) => self.state.apply(&event),
+                FoldStep::Event(event) => {
+                    if let Body::SpecChanged(changed) = &event.body
+                        && self.document.change(changed)
+                    {
+                        self.spec_changes.extend(changed.changes.iter().cloned());
+                    }
+                    self.state.apply(&event);
+                }
                 FoldStep::AgentOutput { seq, time } => self.state.said(seq, time),
             }
         }
@@ -176,7 +187,13 @@ impl Recorder {
         let mut view = view(&self.document, &self.state, shown);
         view.status.conditions.extend(self.silence());
         self.show_writable(&mut view, stop_sent);
-        self.publish.send_replace(Arc::new(Published::new(view, &self.state, self.remembered, self.current)));
+        self.publish.send_replace(Arc::new(Published::new(
+            view,
+            &self.document,
+            &self.state,
+            self.remembered,
+            self.current,
+        )));
     }
 
     /// Publishes that the journal cannot be read.
@@ -204,6 +221,13 @@ impl Recorder {
         // A keeper that does not answer may roll its last records back.
         let is_known = !matches!(self.port, Port::Silent(_));
         if self.state.seq != self.remembered && (resting || last) && is_known {
+            self.write_fold().await;
+        }
+    }
+
+    /// Stores the folded state now.
+    pub(super) async fn remember_now(&mut self) {
+        if !matches!(self.port, Port::Silent(_)) {
             self.write_fold().await;
         }
     }

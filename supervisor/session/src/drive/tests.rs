@@ -293,7 +293,7 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let journal = Journal { directory: directory.with_extension("new"), options: generation.config.journal.options() };
     let document = creation::create_files(journal, directory.clone(), document, LaunchTerms::default()).await.unwrap();
     let state = State::new(document.created);
-    let first = Published::new(crate::view(&document, &state, (state.phase(), None)), &state, 0, false);
+    let first = Published::new(crate::view(&document, &state, (state.phase(), None)), &document, &state, 0, false);
     let (publish, mut published) = watch::channel(Arc::new(first));
     let (inbox, receiver) = mpsc::channel(1);
     let driver = Driver::new(&generations, document, receiver, state, publish, false, Arc::new(NoProcesses));

@@ -1,0 +1,386 @@
+//! The specification of a session: what a client requests, and when a change of each field takes effect.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::environment::EnvironmentSpec;
+use crate::id::{AgentName, SessionName};
+use crate::isolation::Isolation;
+use crate::prerequisite::Requester;
+use crate::quantity;
+use crate::session::SessionView;
+
+/// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SessionSpec {
+    /// Name of the session, unique among all sessions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<SessionName>,
+    /// Name of an agent in the configuration; `demo` is built in. Without `agent` and `command`, the configured
+    /// default applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentName>,
+    /// A program and its arguments that speak ACP on stdio, instead of a configured agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<Vec<String>>,
+    /// Working directory of the session. Absolute.
+    pub directory: PathBuf,
+    /// The first prompt. Sent once in the session's life, as soon as the conversation is ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial_prompt: Option<String>,
+    /// Text of the session's own script (`env-setup.sh`), which is sourced after the global and the directory's
+    /// scripts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub env_setup: Option<String>,
+    /// Source of the answers to the agent's permission requests.
+    #[serde(default)]
+    pub permissions: PermissionPolicy,
+    /// Whether a crashed agent is restarted. Configured value if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartPolicy>,
+    /// Limits of the session.
+    #[serde(default, skip_serializing_if = "SessionLimits::is_default")]
+    pub limits: SessionLimits,
+    /// Requested changes to the session's environment.
+    #[serde(default, skip_serializing_if = "EnvironmentSpec::is_default")]
+    pub environment: EnvironmentSpec,
+    /// Extent of the note before the first prompt after a resume. Configured value if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume_note: Option<ResumeNote>,
+    /// Names of prerequisites that the session needs, in addition to those that the configuration requires.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub requires: Vec<String>,
+    /// Tags, for prerequisites that the configuration requires by tag.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tags: Vec<String>,
+    /// Isolation of the agent. It can only be stricter than the agent's configured level, which applies if
+    /// absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub isolation: Option<Isolation>,
+}
+
+/// Extent of the note that an agent receives before the first prompt after a resume.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum ResumeNote {
+    /// No note.
+    Off,
+    /// A summary of losses and changes, if there are any.
+    #[default]
+    Brief,
+    /// The full list of losses and changes, after each start of the agent's process.
+    Full,
+}
+
+/// Whether agentd restarts an agent that crashes after its conversation was open.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum RestartPolicy {
+    /// The session fails and waits for a resume.
+    Never,
+    /// agentd restarts the agent after a growing pause and continues the conversation. After several crashes
+    /// the session fails.
+    OnFailure,
+}
+
+/// Limits of one session. A limit that is left out has its configured value.
+///
+/// A size or duration may be a number or a text such as `"2G"` or `"10m"` ([`quantity`]).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SessionLimits {
+    /// Memory of the agent and all its descendants, in bytes.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
+    pub memory: Option<u64>,
+    /// Number of processes and threads of the agent and all its descendants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<u64>,
+    /// Share of the CPU relative to other sessions while all are busy. Requires that sessions run as systemd
+    /// units.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_weight: Option<CpuWeight>,
+    /// Maximum rate at which the agent's output is read, in bytes per second. A faster agent is slowed down,
+    /// and no output is lost.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
+    pub output_rate: Option<u64>,
+    /// Seconds without a turn after which the session stops. 0 means never.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    pub idle_seconds: Option<u64>,
+    /// Maximum duration of a turn in seconds. 0 means no limit.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    pub turn_seconds: Option<u64>,
+    /// Seconds after which an unanswered permission request is rejected. 0 means never.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    pub permission_seconds: Option<u64>,
+}
+
+/// A share of the CPU from 1 to 10000. The default is 100 (systemd.resource-control(5), `CPUWeight=`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "u16", into = "u16")]
+pub struct CpuWeight(u16);
+
+/// Error for a number that is not a valid CPU weight.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a CPU weight is a number from 1 to 10000")]
+pub struct InvalidCpuWeight;
+
+impl TryFrom<u16> for CpuWeight {
+    type Error = InvalidCpuWeight;
+
+    fn try_from(weight: u16) -> Result<Self, InvalidCpuWeight> {
+        if (1..=10_000).contains(&weight) { Ok(Self(weight)) } else { Err(InvalidCpuWeight) }
+    }
+}
+
+impl From<CpuWeight> for u16 {
+    fn from(weight: CpuWeight) -> Self {
+        weight.0
+    }
+}
+
+impl std::str::FromStr for CpuWeight {
+    type Err = InvalidCpuWeight;
+
+    fn from_str(text: &str) -> Result<Self, InvalidCpuWeight> {
+        text.parse::<u16>().map_err(|_| InvalidCpuWeight)?.try_into()
+    }
+}
+
+impl SessionLimits {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl SessionSpec {
+    /// Makes the specification of a session in this directory, with configured values for everything else.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            name: None,
+            agent: None,
+            command: None,
+            directory: directory.into(),
+            initial_prompt: None,
+            env_setup: None,
+            permissions: PermissionPolicy::default(),
+            restart: None,
+            limits: SessionLimits::default(),
+            environment: EnvironmentSpec::default(),
+            resume_note: None,
+            requires: Vec::new(),
+            tags: Vec::new(),
+            isolation: None,
+        }
+    }
+}
+
+/// Source of the answers to the agent's permission requests.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum PermissionPolicy {
+    /// A client.
+    #[default]
+    Ask,
+    /// agentd allows each request.
+    Allow,
+    /// agentd rejects each request.
+    Deny,
+}
+
+/// When a change of a field of the specification takes effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Effect {
+    /// At once, also for the running agent.
+    Live,
+    /// With the next turn.
+    NextTurn,
+    /// With the next launch. A launch that has not started its agent yet begins again with the change.
+    NextLaunch,
+    /// Never: the change is refused.
+    Never,
+    /// A value newer than this reader.
+    #[serde(other)]
+    Unknown,
+}
+
+impl Effect {
+    /// Completes a sentence such as "the change takes effect …".
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Live => "at once",
+            Self::NextTurn => "with the next turn",
+            Self::NextLaunch => "with the next launch",
+            Self::Never => "never",
+            Self::Unknown => "at a time that this version does not know",
+        }
+    }
+}
+
+/// How a person writes the value of a field in `KEY=VALUE`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Notation {
+    /// The text itself.
+    Text,
+    /// A number, size or duration, as in `2G` or `10m`.
+    Quantity,
+    /// Texts with commas between them.
+    List,
+    /// Words with the quoting of a POSIX shell.
+    Words,
+    /// A JSON object.
+    Object,
+}
+
+/// A field of the specification, as clients change it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecField {
+    /// The field's name, with the name of the containing object before a dot.
+    pub name: &'static str,
+    /// When a change takes effect.
+    pub effect: Effect,
+    /// How a person writes its value.
+    pub notation: Notation,
+    /// Details of the effect.
+    pub detail: &'static str,
+}
+
+impl SpecField {
+    /// Returns the field's value in a specification as JSON; `null` if the specification does not have the field.
+    pub fn value<'a>(&self, spec: &'a Value) -> &'a Value {
+        self.name.split('.').try_fold(spec, |value, part| value.get(part)).unwrap_or(&Value::Null)
+    }
+}
+
+const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &'static str) -> SpecField {
+    SpecField { name, effect, notation, detail }
+}
+
+/// All fields of the specification. A change of `environment` is one change, whatever it contains.
+pub const FIELDS: [SpecField; 20] = [
+    field("name", Effect::Live, Notation::Text, ""),
+    field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
+    field("command", Effect::NextLaunch, Notation::Words, ""),
+    field("directory", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
+    field("initial_prompt", Effect::Never, Notation::Text, "The initial prompt is sent once in a session's life."),
+    field(
+        "env_setup",
+        Effect::NextLaunch,
+        Notation::Text,
+        "A renewal of expiring variables uses the new script at once.",
+    ),
+    field("permissions", Effect::Live, Notation::Text, "Requests that are open already are not answered by it."),
+    field("restart", Effect::Live, Notation::Text, ""),
+    field("limits.memory", Effect::NextLaunch, Notation::Quantity, ""),
+    field("limits.tasks", Effect::NextLaunch, Notation::Quantity, ""),
+    field("limits.cpu_weight", Effect::NextLaunch, Notation::Quantity, ""),
+    field("limits.output_rate", Effect::NextLaunch, Notation::Quantity, ""),
+    field("limits.idle_seconds", Effect::Live, Notation::Quantity, ""),
+    field("limits.turn_seconds", Effect::Live, Notation::Quantity, "The time of a running turn counts."),
+    field("limits.permission_seconds", Effect::Live, Notation::Quantity, "The time of an open request counts."),
+    field("environment", Effect::NextLaunch, Notation::Object, ""),
+    field("resume_note", Effect::NextTurn, Notation::Text, "The next prompt after a start of the agent has the note."),
+    field("requires", Effect::Live, Notation::List, "A missing prerequisite ends no running agent."),
+    field("tags", Effect::Live, Notation::List, "A missing prerequisite ends no running agent."),
+    field("isolation", Effect::NextLaunch, Notation::Text, ""),
+];
+
+/// A field that a change of the specification has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangedField {
+    /// The field's name, with the name of the containing object before a dot.
+    pub field: String,
+    /// When the change takes effect.
+    pub effect: Effect,
+}
+
+/// Data of the record `spec.changed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpecChanged {
+    /// Generation of the new specification. The specification of `session.created` has generation 1.
+    pub generation: u64,
+    /// The whole new specification.
+    pub spec: SessionSpec,
+    /// The fields that differ from the specification before.
+    pub changes: Vec<ChangedField>,
+    /// The process that requested the change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
+}
+
+/// The response of `PATCH /v1/sessions/{session}`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SpecChangeView {
+    /// The changed fields, each with the time of its effect. Empty if the request changed nothing; the generation
+    /// is then unchanged.
+    pub changes: Vec<ChangedField>,
+    /// The session after the change.
+    pub session: SessionView,
+}
+
+/// The body of `PATCH /v1/sessions/{session}`: a JSON merge patch of the specification (RFC 7396). A field with the
+/// value `null` gets its default.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SpecPatch(pub serde_json::Map<String, Value>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names of the values in a JSON document. `environment` is one value.
+    fn names(prefix: &str, value: &Value, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) if prefix != "environment" => {
+                for (name, value) in fields {
+                    let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
+                    names(&name, value, found);
+                }
+            }
+            _ => found.push(prefix.to_owned()),
+        }
+    }
+
+    #[test]
+    fn the_table_has_each_field() {
+        // All fields are named, so that a new field does not compile here.
+        let spec = SessionSpec {
+            name: Some("n".parse().unwrap()),
+            agent: Some("a".parse().unwrap()),
+            command: Some(vec!["c".to_owned()]),
+            directory: "/d".into(),
+            initial_prompt: Some("p".to_owned()),
+            env_setup: Some("s".to_owned()),
+            permissions: PermissionPolicy::Deny,
+            restart: Some(RestartPolicy::Never),
+            limits: SessionLimits {
+                memory: Some(1),
+                tasks: Some(1),
+                cpu_weight: Some(CpuWeight(1)),
+                output_rate: Some(1),
+                idle_seconds: Some(1),
+                turn_seconds: Some(1),
+                permission_seconds: Some(1),
+            },
+            environment: EnvironmentSpec { shared: Some(true), ..EnvironmentSpec::default() },
+            resume_note: Some(ResumeNote::Off),
+            requires: vec!["r".to_owned()],
+            tags: vec!["t".to_owned()],
+            isolation: Some(Isolation::Guard),
+        };
+        let json = serde_json::to_value(&spec).unwrap();
+        let mut found = Vec::new();
+        names("", &json, &mut found);
+        found.sort();
+        let mut known: Vec<&str> = FIELDS.iter().map(|field| field.name).collect();
+        known.sort_unstable();
+        assert_eq!(found, known);
+        assert!(FIELDS.iter().all(|field| !field.value(&json).is_null()));
+    }
+}

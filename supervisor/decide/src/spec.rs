@@ -1,0 +1,250 @@
+//! Changes of a session's specification: the merge of a patch, the comparison, and the part of the state about them.
+//! Pure.
+
+use agentd_api::reason;
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionSpec};
+use agentd_api::spec::{ChangedField, Effect, FIELDS, SpecChanged, SpecField, SpecPatch};
+use agentd_api::{Code, Problem};
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::state::{Run, State};
+
+/// Reason why a change of the specification is refused. A refused change changes nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum SpecRefusal {
+    #[error("the changed specification is not valid: {0}")]
+    Invalid(#[source] serde_json::Error),
+    #[error("the field {field:?} of a session never changes")]
+    Fixed { field: &'static str, detail: &'static str },
+    #[error("the specification has generation {present}, and the request expects {expected}")]
+    Generation { present: u64, expected: String },
+}
+
+impl SpecRefusal {
+    pub fn problem(&self) -> Problem {
+        let (code, hint) = match self {
+            Self::Invalid(_) => {
+                (Code::InvalidRequest, "docs/guide/specs.md lists the fields and their values".to_owned())
+            }
+            Self::Fixed { detail, .. } => (Code::FieldFixed, format!("{detail} Create another session instead.")),
+            Self::Generation { .. } => {
+                (Code::GenerationChanged, "read the session again, and repeat the change on its new state".to_owned())
+            }
+        };
+        Problem::new(code, self.to_string()).hint(hint)
+    }
+}
+
+/// Returns the specification with a patch applied (RFC 7396), and the changed fields.
+pub fn patched(
+    before: &SessionSpec,
+    SpecPatch(patch): &SpecPatch,
+) -> Result<(SessionSpec, Vec<ChangedField>), SpecRefusal> {
+    let old = serde_json::to_value(before).map_err(SpecRefusal::Invalid)?;
+    let mut new = old.clone();
+    json_patch::merge(&mut new, &Value::Object(patch.clone()));
+    let after: SessionSpec = serde_json::from_value(new).map_err(SpecRefusal::Invalid)?;
+    if before.command.is_some() && after.command.is_none() {
+        let detail = "Without its command the session has no agent.";
+        return Err(SpecRefusal::Fixed { field: "command", detail });
+    }
+    // Two notations of one value are equal, and so are a default and an absent field.
+    let new = serde_json::to_value(&after).map_err(SpecRefusal::Invalid)?;
+    let differs = |field: &&SpecField| field.value(&old) != field.value(&new);
+    let change = |field: &SpecField| match field.effect {
+        Effect::Never => Err(SpecRefusal::Fixed { field: field.name, detail: field.detail }),
+        effect => Ok(ChangedField { field: field.name.to_owned(), effect }),
+    };
+    let changes = FIELDS.iter().filter(differs).map(change).collect::<Result<_, _>>()?;
+    Ok((after, changes))
+}
+
+/// Number of the specification in force, and its changes that have not taken effect yet.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpecState {
+    /// The specification of the creation has generation 1.
+    pub generation: u64,
+    /// Changed fields that take effect with the next launch.
+    awaiting: Vec<String>,
+}
+
+impl Default for SpecState {
+    fn default() -> Self {
+        Self { generation: 1, awaiting: Vec::new() }
+    }
+}
+
+impl SpecState {
+    /// Applies the beginning of a launch, which takes the whole specification.
+    pub(crate) fn launched(&mut self) {
+        self.awaiting.clear();
+    }
+}
+
+/// Times of the session's life, and since when it is ready or not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LifeTimes {
+    /// Start of the last launch's agent.
+    pub started: Option<Timestamp>,
+    /// End of the session. `None` while a launch or its agent runs.
+    pub ended: Option<Timestamp>,
+    is_ready: bool,
+    /// Last change of `is_ready`.
+    turned: Option<Timestamp>,
+}
+
+impl State {
+    /// Applies the record of a changed specification.
+    pub(crate) fn spec_changed(&mut self, changed: &SpecChanged) {
+        self.spec.generation = changed.generation;
+        if !matches!(self.run, Run::Running(_)) {
+            return;
+        }
+        for change in changed.changes.iter().filter(|change| change.effect == Effect::NextLaunch) {
+            if !self.spec.awaiting.contains(&change.field) {
+                self.spec.awaiting.push(change.field.clone());
+            }
+        }
+        if self.spec.awaiting.is_empty() {
+            return;
+        }
+        let since = self.condition(ConditionType::SpecApplied).map(|known| known.last_transition_time);
+        self.set_condition(&Condition {
+            kind: ConditionType::SpecApplied,
+            status: ConditionStatus::False,
+            reason: reason::AWAITS_LAUNCH.to_owned(),
+            message: format!("changes that take effect with the next launch: {}", self.spec.awaiting.join(", ")),
+            observed_generation: changed.generation,
+            last_transition_time: since.unwrap_or(self.updated),
+        });
+    }
+
+    /// Notes the times of changes that the last record made. `was_over` tells whether the session had ended before.
+    pub(crate) fn note_times(&mut self, was_over: bool) {
+        let is_over = matches!(self.run, Run::Ended(_));
+        if is_over && !was_over {
+            self.times.ended = Some(self.updated);
+        }
+        let is_ready = is_ready(self.phase());
+        if is_ready != self.times.is_ready || self.times.turned.is_none() {
+            (self.times.is_ready, self.times.turned) = (is_ready, Some(self.updated));
+        }
+    }
+
+    /// Returns the summary of the session's state. `phase` includes restarts.
+    pub fn ready(&self, phase: Phase, message: Option<&str>) -> Condition {
+        let is_ready = is_ready(phase);
+        let first_failure = self.conditions.iter().find(|condition| {
+            condition.status != ConditionStatus::True && condition.kind != ConditionType::SpecApplied
+        });
+        let message = match (phase, message, first_failure) {
+            (Phase::Idle, ..) => "the agent waits for a prompt",
+            (Phase::Busy, ..) => "a turn is running, and further prompts are queued",
+            (_, Some(message), _) => message,
+            (Phase::Preparing | Phase::Waiting | Phase::Starting, None, Some(condition)) => &condition.message,
+            (Phase::BackingOff, ..) => "the agent crashed and is started again",
+            (Phase::Stopped, ..) => "the session was stopped",
+            _ => "the agent does not accept prompts",
+        };
+        Condition {
+            kind: ConditionType::Ready,
+            status: if is_ready { ConditionStatus::True } else { ConditionStatus::False },
+            reason: name_of(phase).to_owned(),
+            message: message.to_owned(),
+            observed_generation: self.spec.generation,
+            last_transition_time: self.times.turned.unwrap_or(self.updated),
+        }
+    }
+}
+
+fn is_ready(phase: Phase) -> bool {
+    matches!(phase, Phase::Idle | Phase::Busy)
+}
+
+/// Returns the reason of the summary in a phase.
+fn name_of(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Pending | Phase::Unknown => reason::PENDING,
+        Phase::Preparing => reason::PREPARING,
+        Phase::Waiting => reason::WAITING,
+        Phase::Starting => reason::STARTING,
+        Phase::Idle => reason::IDLE,
+        Phase::Busy => reason::BUSY,
+        Phase::BackingOff => reason::BACKING_OFF,
+        Phase::Stopping => reason::STOPPING,
+        Phase::Stopped => reason::STOPPED,
+        Phase::Failed => reason::FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn spec() -> SessionSpec {
+        serde_json::from_value(json!({
+            "directory": "/d", "agent": "demo", "tags": ["a"], "limits": { "memory": "1K", "turn_seconds": 60 },
+        }))
+        .unwrap()
+    }
+
+    fn patch(patch: Value) -> Result<(SessionSpec, Vec<(String, Effect)>), SpecRefusal> {
+        let patch: SpecPatch = serde_json::from_value(patch).unwrap();
+        let (spec, changes) = patched(&spec(), &patch)?;
+        Ok((spec, changes.into_iter().map(|change| (change.field, change.effect)).collect()))
+    }
+
+    #[test]
+    fn a_patch_merges_and_names_what_changed() {
+        let (after, changes) = patch(json!({
+            "limits": { "memory": "2K", "turn_seconds": null }, "tags": ["b", "c"], "restart": "never",
+        }))
+        .unwrap();
+        assert_eq!((after.limits.memory, after.limits.turn_seconds), (Some(2048), None));
+        assert_eq!(after.tags, ["b", "c"]);
+        let wanted = [
+            ("restart", Effect::Live),
+            ("limits.memory", Effect::NextLaunch),
+            ("limits.turn_seconds", Effect::Live),
+            ("tags", Effect::Live),
+        ];
+        assert_eq!(changes, wanted.map(|(field, effect)| (field.to_owned(), effect)));
+    }
+
+    #[test]
+    fn a_patch_without_effect_changes_nothing() {
+        for same in [
+            json!({}),
+            json!({ "limits": { "memory": 1024 } }),
+            json!({ "limits": {} }),
+            json!({ "name": null, "permissions": "ask", "permissions": null }),
+            json!({ "environment": { "env": {} } }),
+            json!({ "directory": "/d", "agent": "demo" }),
+        ] {
+            let (after, changes) = patch(same.clone()).unwrap();
+            assert_eq!((after, changes), (spec(), Vec::new()), "{same}");
+        }
+    }
+
+    #[test]
+    fn a_fixed_field_or_an_invalid_value_is_refused() {
+        for fixed in [json!({ "directory": "/e" }), json!({ "agent": null }), json!({ "initial_prompt": "x" })] {
+            let problem = patch(fixed.clone()).unwrap_err().problem();
+            assert_eq!(problem.code, Code::FieldFixed, "{fixed}: {problem:?}");
+        }
+        for invalid in [
+            json!({ "directory": null }),
+            json!({ "colour": "red" }),
+            json!({ "limits": { "memory": "much" } }),
+            json!({ "limits": null, "tags": "a" }),
+            json!({ "environment": { "colour": 1 } }),
+        ] {
+            let problem = patch(invalid.clone()).unwrap_err().problem();
+            assert_eq!(problem.code, Code::InvalidRequest, "{invalid}: {problem:?}");
+        }
+    }
+}
