@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionSpec, SessionView};
 use agentd_api::spec::{Effect, FIELDS, SpecChangeView, SpecChanged};
 use agentd_api::{Body, Code};
+use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::harness::ctl::{agentctl, ctl, end_of};
-use crate::harness::{Daemon, Session, until, within};
+use crate::harness::{Daemon, Session, process, until, within};
 use crate::prerequisites;
 
 async fn patched(daemon: &Daemon, session: &Session, patch: Value) -> SpecChangeView {
@@ -240,6 +241,26 @@ async fn a_prerequisite_required_later_is_checked_while_the_agent_runs() {
     assert_eq!(session.view().await.status.phase, Phase::Idle);
     patched(&daemon, &session, json!({ "requires": [] })).await;
     session.see("nothing is missing", |view| met(view) != Some(ConditionStatus::False)).await;
+}
+
+#[tokio::test]
+async fn a_change_for_a_hung_keeper_is_refused_in_time_and_made_once() {
+    let daemon = Daemon::impatient().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let keeper = process::pid(session.view().await.status.keeper_pid.unwrap());
+    kill(keeper, Signal::SIGSTOP).unwrap();
+    let patch = json!({ "name": "late", "tags": ["late"] });
+    for _ in 0..2 {
+        let problem = daemon.client.patch(&session.path(""), &patch, None).await.problem();
+        assert_eq!(problem.code, Code::KeeperSilent, "{problem:?}");
+    }
+    kill(keeper, Signal::SIGCONT).unwrap();
+    let answers = |view: &SessionView| reason(view, ConditionType::KeeperAnswers).is_none();
+    session.see("the keeper answers again", answers).await;
+    // The first request may still have taken effect. Its repetition then changes nothing.
+    let view = patched(&daemon, &session, patch).await;
+    assert_eq!((view.session.generation, recorded(&session).len()), (2, 1));
+    assert_eq!(daemon.client.view("late").await.id, session.id);
 }
 
 #[tokio::test]

@@ -65,7 +65,7 @@ impl Drop for NameClaim<'_> {
 /// Time in which sessions with a keeper are taken over before the others are read.
 const HEAD_START: Duration = Duration::from_millis(250);
 /// Longest wait for the present names of sessions. A keeper that does not answer takes longer.
-const TAKEOVER: Duration = Duration::from_secs(5);
+pub(super) const TAKEOVER: Duration = Duration::from_secs(5);
 /// Prefix of a session's directory during its removal. The next start removes directories that a crash left.
 const REMOVING: &str = ".removing-";
 /// Prefix of a session's directory during its creation.

@@ -12,6 +12,7 @@ use async_recursion::async_recursion as boxed;
 use super::{Session, Sessions};
 use crate::generation::Generation;
 use crate::isolation;
+use crate::registry::TAKEOVER;
 use agentd_config::Scope;
 use agentd_decide::rules::Command;
 use agentd_decide::spec::{SpecRefusal, patched};
@@ -62,7 +63,8 @@ impl Sessions {
         self.whole().await;
         // One change at a time, so that a change without `If-Match` is not refused for another one.
         let _changing = session.changing.lock().await;
-        session.is_current().await;
+        // A keeper that does not answer takes longer. The driver then refuses the change.
+        let _ = tokio::time::timeout(TAKEOVER, session.is_current()).await;
         let view = session.view();
         expected.check(view.generation)?;
         let (spec, changes) = patched(&view.spec, &patch).map_err(|refusal| refusal.problem())?;
@@ -89,10 +91,11 @@ fn validate(
     is_checked: impl Fn(&str) -> bool,
 ) -> Result<(), Problem> {
     let invalid = |detail: &str, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
-    if is_checked("command") && spec.agent.is_some() && spec.command.is_some() {
+    let command = spec.command.as_deref().filter(|_| is_checked("command"));
+    if command.is_some() && spec.agent.is_some() {
         return invalid("the request names both an agent and a command", "remove one of the two");
     }
-    if spec.command.as_ref().is_some_and(|command| command.first().is_none_or(String::is_empty)) {
+    if command.is_some_and(|command| command.first().is_none_or(String::is_empty)) {
         return invalid("the session's command is empty", "name the program and its arguments");
     }
     if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
@@ -103,7 +106,7 @@ fn validate(
     {
         return Err(error.problem());
     }
-    let script = spec.env_setup.as_deref().unwrap_or_default();
+    let script = spec.env_setup.as_deref().filter(|_| is_checked("env_setup")).unwrap_or_default();
     if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {
         let detail =
             format!("the session's script contains the value of the secret {name}, which would be stored in clear");
@@ -113,7 +116,7 @@ fn validate(
         );
         return invalid(&detail, &hint);
     }
-    let words = spec.command.iter().flatten().map(|word| ("command", word.as_str()));
+    let words = command.unwrap_or_default().iter().map(|word| ("command", word.as_str()));
     for (what, text) in words.chain([("script", script)]) {
         if let Some((_, issuer)) = agentd_keeper::tokens::find(text.as_bytes()).next() {
             let detail = format!("the session's {what} contains a token of {issuer}, which would be stored in clear");

@@ -30,7 +30,7 @@ fn a_purpose_is_one_or_two_whole_sentences() {
 
 #[test]
 fn a_path_has_its_methods_and_an_unknown_path_has_none() {
-    assert_eq!(allowed("/v1/sessions/k3m").as_deref(), Some("GET, DELETE"));
+    assert_eq!(allowed("/v1/sessions/k3m").as_deref(), Some("GET, PATCH, DELETE"));
     assert_eq!(allowed("/v1/drain").as_deref(), Some("GET, POST, DELETE"));
     assert_eq!(allowed("/v1/sessions/k3m/k3m"), None);
     assert_eq!(allowed("/v1/sessions/"), allowed("/v1/sessions/k3m"));

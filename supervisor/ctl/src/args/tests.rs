@@ -92,7 +92,7 @@ fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
                 continue;
             }
             known.insert(name.to_owned());
-            let session = if command.get_name() == "resume" { " k3m" } else { "" };
+            let session = if matches!(command.get_name(), "resume" | "wait") { " k3m" } else { "" };
             let parse = |value: &str| {
                 let line = format!("agentctl {}{session} --{name}={value}", command.get_name());
                 Cli::try_parse_from(line.split(' '))
@@ -111,7 +111,7 @@ fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
             }
         }
     }
-    let all = ["idle", "memory", "older-than", "permission-limit", "ready", "turn-limit", "wait"];
+    let all = ["idle", "memory", "older-than", "permission-limit", "ready", "timeout", "turn-limit", "wait"];
     assert_eq!(known, all.map(str::to_owned).into());
 }
 
