@@ -1,5 +1,5 @@
-//! Clients of the campaign. They send prompts, cancel turns, answer questions, stop and resume sessions, read events,
-//! and leave.
+//! Clients of the campaign. They send prompts, cancel turns, answer questions, change specifications, stop and resume
+//! sessions, read events, and leave.
 //!
 //! The random pauses produce the load. No client uses a pause to wait for a condition.
 
@@ -28,7 +28,7 @@ async fn pause(random: &mut Random, longest_ms: u64) {
     tokio::time::sleep(Duration::from_millis(random.below(longest_ms))).await;
 }
 
-/// Sends prompts, cancels turns and answers questions until `over` is true.
+/// Sends prompts, cancels turns, answers questions and changes the specification until `over` is true.
 pub(crate) async fn talk(subject: Arc<Subject>, mut random: Random, over: watch::Receiver<bool>) {
     let mut last = None;
     while !*over.borrow() {
@@ -39,6 +39,7 @@ pub(crate) async fn talk(subject: Arc<Subject>, mut random: Random, over: watch:
                 let key = (random.below(2) == 0).then(|| name.clone());
                 last = subject.prompt(text, key, || *over.borrow()).await.or(last);
             }
+            18..20 => subject.change(subject.name()).await,
             12..15 => {
                 let turn = last.clone().filter(|_| random.below(2) == 0);
                 subject.cancel(turn).await;

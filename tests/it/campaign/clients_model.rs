@@ -26,6 +26,7 @@ pub(crate) fn clients(history: &History) -> Vec<Violation> {
             What::Stop => stop(&journal, request),
             What::Resume => resume(&journal, request),
             What::Permit { permission, option } => permit(&journal, permission, option, request),
+            What::Change { tag } => change(&journal, tag, &request.answer),
         };
         found.extend(wrong);
     }
@@ -42,7 +43,7 @@ impl What {
     fn text(&self) -> Option<&str> {
         match self {
             Self::Prompt { text, .. } | Self::CtlPrompt { text } => Some(text),
-            Self::Cancel { .. } | Self::Stop | Self::Resume | Self::Permit { .. } => None,
+            Self::Cancel { .. } | Self::Stop | Self::Resume | Self::Permit { .. } | Self::Change { .. } => None,
         }
     }
 }
@@ -226,6 +227,23 @@ fn permit(journal: &Index<'_>, permission: &str, option: &str, request: &Request
     (!fits).then(|| {
         Violation::new("answers", 0, format!("{permission} was answered {option:?}, and the journal has {resolved:?}"))
     })
+}
+
+/// Checks that an answered change is recorded with its generation, that a refused one is not, and that none is
+/// recorded twice.
+fn change(journal: &Index<'_>, tag: &str, answer: &Answer) -> Option<Violation> {
+    let made = journal.events.iter().filter_map(|event| match &event.body {
+        Body::SpecChanged(changed) if changed.spec.tags == [tag] => Some(changed.generation),
+        _ => None,
+    });
+    let made: Vec<u64> = made.collect();
+    let fits = match answer {
+        Answer::Changed { generation } => made == [*generation],
+        Answer::Refused(_) => made.is_empty(),
+        _ => made.len() <= 1,
+    };
+    let what = || format!("the change to {tag:?} was answered {answer:?}, and the journal has {made:?}");
+    (!fits).then(|| Violation::new("a change is kept", 0, what()))
 }
 
 /// Compares the agents' notes with the journal.

@@ -42,6 +42,7 @@ pub(crate) struct History {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rest {
     pub(crate) phase: Phase,
+    pub(crate) generation: u64,
     pub(crate) launches: u64,
     pub(crate) last_seq: u64,
     pub(crate) turn_open: bool,
@@ -108,7 +109,7 @@ pub(crate) struct Request {
 }
 
 /// Kinds of requests that must occur in a long campaign, or the campaign fails.
-pub(crate) const REQUESTS: [&str; 9] = [
+pub(crate) const REQUESTS: [&str; 10] = [
     "a prompt that is accepted",
     "a prompt by agentctl that is answered",
     "a cancel of the turn that runs",
@@ -118,6 +119,7 @@ pub(crate) const REQUESTS: [&str; 9] = [
     "a stop by agentctl",
     "a resume",
     "an answer to a question",
+    "a change of the specification",
 ];
 
 impl Request {
@@ -133,6 +135,7 @@ impl Request {
             (What::Stop, Answer::Printed(_)) => 6,
             (What::Resume, Answer::View { .. }) => 7,
             (What::Permit { .. }, Answer::View { .. }) => 8,
+            (What::Change { .. }, Answer::Changed { .. }) => 9,
             _ => return None,
         };
         Some(REQUESTS[place])
@@ -161,6 +164,10 @@ pub(crate) enum What {
         permission: String,
         option: String,
     },
+    /// A change of the specification, to a tag that no other change has.
+    Change {
+        tag: String,
+    },
 }
 
 #[derive(Debug, Clone)]
@@ -175,6 +182,10 @@ pub(crate) enum Answer {
     /// A view of the session after the request.
     View {
         phase: Phase,
+    },
+    /// The specification has this generation after the request.
+    Changed {
+        generation: u64,
     },
     /// `agentctl` ended with status 0 and printed this text.
     Printed(String),

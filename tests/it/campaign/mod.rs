@@ -335,6 +335,7 @@ fn rest_of(subject: &Subject, view: &SessionView, may_be_down: bool) -> Option<R
     let status = &view.status;
     let rest = Rest {
         phase: status.phase,
+        generation: view.generation,
         launches: status.launches,
         last_seq: status.last_seq,
         turn_open: status.turn.is_some(),

@@ -73,6 +73,8 @@ impl Launch {
 
 struct Walk<'a> {
     requests: &'a [Request],
+    /// Generation of the specification.
+    generation: u64,
     killed: &'a BTreeSet<Identity>,
     found: Vec<Violation>,
     seq: u64,
@@ -116,6 +118,7 @@ pub(crate) fn ending(event: &Event) -> Option<&'static str> {
 pub(crate) fn journal(history: &History) -> Vec<Violation> {
     let mut walk = Walk {
         requests: &history.requests,
+        generation: 1,
         killed: &history.killed,
         found: Vec::new(),
         seq: 0,
@@ -231,6 +234,15 @@ impl Walk<'_> {
                 let turn = Turn { prompt: queued.prompt.clone(), ..Turn::default() };
                 self.turns.insert(queued.turn.clone(), turn);
                 self.queue.push(queued.turn.clone());
+            }
+            Body::SpecChanged(changed) => {
+                self.generation += 1;
+                let (generation, tags) = (self.generation, changed.spec.tags.clone());
+                self.check(changed.generation == generation, "generations", || {
+                    format!("the specification has generation {} where {generation} should be", changed.generation)
+                });
+                let asked = self.was_asked(|what| matches!(what, What::Change { tag } if tags == [tag.as_str()]));
+                self.check(asked, "somebody asks for it", || format!("nobody has changed the tags to {tags:?}"));
             }
             Body::TurnStarted(started) => self.turn_started(started),
             Body::TurnCancelling(cancelling) => {
@@ -463,7 +475,8 @@ impl Walk<'_> {
         let open: Vec<String> =
             self.turns.iter().filter(|(_, turn)| turn.is_open()).map(|(id, _)| id.to_string()).collect();
         self.check(open.is_empty(), "no turn stays open", || format!("turns {open:?} have not ended"));
-        let agrees = rest.last_seq == self.seq && rest.launches == self.launch.number;
+        let agrees =
+            rest.last_seq == self.seq && rest.launches == self.launch.number && rest.generation == self.generation;
         self.check(agrees, "the view is the journal", || format!("{rest:?}, and the journal says otherwise"));
         let (asked, waiting) = (self.permissions.len(), self.queue.len());
         // The daemon keeps the queued turns of a failed session until the next resume.

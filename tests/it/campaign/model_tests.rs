@@ -63,6 +63,10 @@ fn record(words: &str) -> (&'static str, Value) {
             let data = json!({ "permission": first, "outcome": { "selected": option }, "by": by });
             ("permission.resolved", data)
         }
+        "change" => {
+            let spec = json!({ "directory": "/", "tags": [second] });
+            ("spec.changed", json!({ "generation": number(), "spec": spec, "changes": [] }))
+        }
         "stop" => ("stop.requested", json!({ "reason": "x" })),
         other => panic!("no record is written as {other:?}"),
     }
@@ -122,6 +126,9 @@ fn of(text: &str) -> History {
     for event in &journal {
         match &event.body {
             Body::StopRequested(_) => requests.push(asked(What::Stop, Answer::Cut)),
+            Body::SpecChanged(changed) => {
+                requests.push(asked(What::Change { tag: changed.spec.tags[0].clone() }, Answer::Cut));
+            }
             Body::TurnCancelling(_) => requests.push(asked(What::Cancel { turn: None }, Answer::Cut)),
             Body::AgentStarted(started) => drop(killed.insert(process(started.pid))),
             _ => {}
@@ -135,7 +142,9 @@ fn resting(text: &str, phase: Phase) -> History {
     let mut history = of(text);
     let launches = history.journal.iter().filter(|event| event.body.kind() == "launch.started").count() as u64;
     let last_seq = history.journal.last().map_or(0, |event| event.seq);
-    let quiet = Rest { phase, launches, last_seq, turn_open: false, queued: 0, permissions: 0 };
+    let changes = history.journal.iter().filter(|event| event.body.kind() == "spec.changed").count() as u64;
+    let quiet =
+        Rest { phase, generation: 1 + changes, launches, last_seq, turn_open: false, queued: 0, permissions: 0 };
     history.rest = Some(quiet);
     history
 }
@@ -328,6 +337,30 @@ fn each_rule_of_how_turns_end_is_broken_by_a_history() {
     ];
     let histories = histories.map(|(rule, what, text)| (rule, what, of(&text)));
     breaks_each(&histories.each_ref().map(|(rule, what, history)| (*rule, *what, history)));
+}
+
+#[test]
+fn each_rule_of_changes_is_broken_by_a_history() {
+    let changed = format!("{WHOLE}; change 2 a; change 3 b");
+    breaks_nothing(&resting(&changed, Phase::Idle), "two changes");
+    breaks(&of(&format!("{WHOLE}; change 3 a")), "generations", "one is left out");
+    breaks(&of(&format!("{WHOLE}; change 2 a; change 2 b")), "generations", "one is there twice");
+    breaks(&of(&format!("{WHOLE}; change 2 a; change 3 a")), "a change is kept", "a change is made twice");
+    let mut history = resting(&changed, Phase::Idle);
+    history.rest.as_mut().unwrap().generation = 2;
+    breaks(&history, "the view is the journal", "an older specification");
+    let answered = |tag: &str, answer| {
+        let mut history = of(&changed);
+        history.requests.push(asked(What::Change { tag: tag.to_owned() }, answer));
+        history
+    };
+    breaks_nothing(&answered("b", Answer::Changed { generation: 3 }), "an answered change");
+    breaks(&answered("b", Answer::Changed { generation: 2 }), "a change is kept", "another generation");
+    breaks(&answered("c", Answer::Changed { generation: 4 }), "a change is kept", "an answered change is lost");
+    breaks(&answered("a", Answer::Refused(412)), "a change is kept", "a refused change is made");
+    let mut history = of(&changed);
+    history.requests.retain(|request| !matches!(&request.what, What::Change { tag } if tag == "b"));
+    breaks(&history, "somebody asks for it", "a change that no client made");
 }
 
 #[test]

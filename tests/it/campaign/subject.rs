@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
 use agentd_api::session::{PermissionAnswer, PromptAccepted, SessionView};
+use agentd_api::spec::SpecChangeView;
 use agentd_api::{Event, SessionId, TurnId};
 use serde_json::json;
 
@@ -48,7 +49,7 @@ impl Subject {
         self.record.lock().expect("no client panics while it writes down")
     }
 
-    /// Returns a word that no other prompt of this session contains.
+    /// Returns a word that no other prompt and no other change of this session contains.
     pub(crate) fn name(&self) -> String {
         format!("p{}", self.names.fetch_add(1, Ordering::Relaxed))
     }
@@ -127,6 +128,19 @@ impl Subject {
         let body = serde_json::to_string(&PermissionAnswer::Option(option.clone())).expect("an answer is JSON");
         let path = self.path(&format!("/permissions/{permission}"));
         self.ask(What::Permit { permission, option }, "POST", &path, body).await
+    }
+
+    /// Changes the session's tags to this one.
+    pub(crate) async fn change(&self, tag: String) {
+        let from = SystemTime::now();
+        let answer = match self.attempt("PATCH", &self.path(""), &json!({ "tags": [tag] }).to_string(), None).await {
+            None => Answer::Cut,
+            Some(answer) if answer.status == 200 => {
+                Answer::Changed { generation: answer.json::<SpecChangeView>().session.generation }
+            }
+            Some(answer) => refused(&answer),
+        };
+        self.note(from, What::Change { tag }, answer);
     }
 
     /// Sends a prompt. With a key, sends the prompt again until the daemon answers or `enough` returns true.
