@@ -210,6 +210,17 @@ async fn fields_of_the_launch_take_effect_with_the_next_launch() {
     let text = session.turn("env").await.text;
     assert!(text.contains("\"SPEC_SCRIPT\":\"from-script\"") && text.contains("\"SPEC_SET\":\"from-spec\""), "{text}");
 
+    let view = patched(&daemon, &session, json!({ "env_setup": null, "environment": null })).await;
+    assert_eq!(view.changes[0].from, "export SPEC_SCRIPT=from-script\n");
+    let undone = json!({ "env_setup": "export SPEC_SCRIPT=from-script\n" });
+    let view = patched(&daemon, &session, undone).await;
+    let waits = |view: &SpecChangeView| {
+        let mut conditions = view.session.status.conditions.iter();
+        conditions.find(|one| one.kind == ConditionType::SpecApplied).map(|one| one.message.clone())
+    };
+    assert!(waits(&view).unwrap().ends_with(": environment"), "{view:?}");
+    let set = json!({ "environment": { "env": { "SPEC_SET": "from-spec" } } });
+    assert_eq!(waits(&patched(&daemon, &session, set).await), None, "everything is as it was launched");
     patched(&daemon, &session, json!({ "env_setup": null, "environment": null })).await;
     session.stop().await;
     session.resume().await;

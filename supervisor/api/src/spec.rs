@@ -298,6 +298,9 @@ pub struct ChangedField {
     pub field: String,
     /// When the change takes effect.
     pub effect: Effect,
+    /// The value before the change; absent for a default.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub from: Value,
 }
 
 /// Data of the record `spec.changed`.

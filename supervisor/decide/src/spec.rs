@@ -55,7 +55,7 @@ pub fn patched(
     let differs = |field: &&SpecField| field.value(&old) != field.value(&new);
     let change = |field: &SpecField| match field.effect {
         Effect::Never => Err(SpecRefusal::Fixed { field: field.name, detail: field.detail }),
-        effect => Ok(ChangedField { field: field.name.to_owned(), effect }),
+        effect => Ok(ChangedField { field: field.name.to_owned(), effect, from: field.value(&old).clone() }),
     };
     let changes = FIELDS.iter().filter(differs).map(change).collect::<Result<_, _>>()?;
     Ok((after, changes))
@@ -67,7 +67,14 @@ pub struct SpecState {
     /// The specification of the creation has generation 1.
     pub generation: u64,
     /// Changed fields that take effect with the next launch.
-    awaiting: Vec<String>,
+    awaiting: Vec<AwaitingField>,
+}
+
+/// A field whose value differs from the value of the running agent's launch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct AwaitingField {
+    field: String,
+    launched: Value,
 }
 
 impl Default for SpecState {
@@ -80,6 +87,19 @@ impl SpecState {
     /// Applies the beginning of a launch, which takes the whole specification.
     pub(crate) fn launched(&mut self) {
         self.awaiting.clear();
+    }
+
+    /// Notes the changes that wait for a launch. A field that is changed back waits no longer.
+    fn await_launch(&mut self, changed: &SpecChanged) {
+        for change in changed.changes.iter().filter(|change| change.effect == Effect::NextLaunch) {
+            if !self.awaiting.iter().any(|awaiting| awaiting.field == change.field) {
+                self.awaiting.push(AwaitingField { field: change.field.clone(), launched: change.from.clone() });
+            }
+        }
+        let Ok(present) = serde_json::to_value(&changed.spec) else { return };
+        let field = |name: &str| FIELDS.iter().find(|field| field.name == name);
+        self.awaiting
+            .retain(|awaiting| field(&awaiting.field).is_none_or(|field| *field.value(&present) != awaiting.launched));
     }
 }
 
@@ -102,20 +122,20 @@ impl State {
         if !matches!(self.run, Run::Running(_)) {
             return;
         }
-        for change in changed.changes.iter().filter(|change| change.effect == Effect::NextLaunch) {
-            if !self.spec.awaiting.contains(&change.field) {
-                self.spec.awaiting.push(change.field.clone());
-            }
-        }
+        self.spec.await_launch(changed);
         if self.spec.awaiting.is_empty() {
+            // Everything is as the running agent's launch had it.
+            self.conditions.retain(|condition| condition.kind != ConditionType::SpecApplied);
             return;
         }
+        let fields: Vec<&str> = self.spec.awaiting.iter().map(|awaiting| awaiting.field.as_str()).collect();
+        let message = format!("changes that take effect with the next launch: {}", fields.join(", "));
         let since = self.condition(ConditionType::SpecApplied).map(|known| known.last_transition_time);
         self.set_condition(&Condition {
             kind: ConditionType::SpecApplied,
             status: ConditionStatus::False,
             reason: reason::AWAITS_LAUNCH.to_owned(),
-            message: format!("changes that take effect with the next launch: {}", self.spec.awaiting.join(", ")),
+            message,
             observed_generation: changed.generation,
             last_transition_time: since.unwrap_or(self.updated),
         });
