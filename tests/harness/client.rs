@@ -135,37 +135,34 @@ impl Client {
         body: impl Into<Bytes>,
         key: Option<&str>,
     ) -> Option<Response> {
+        self.attempt_with(method, path, body, key.map(|key| ("idempotency-key", key))).await
+    }
+
+    /// Like [`Self::attempt`], with a header.
+    async fn attempt_with(
+        &self,
+        method: &str,
+        path: &str,
+        body: impl Into<Bytes>,
+        header: Option<(&str, &str)>,
+    ) -> Option<Response> {
         let mut request = Request::builder()
             .method(method)
             .uri(path)
             .header("host", "agentd")
             .header("content-type", "application/json");
-        if let Some(key) = key {
-            request = request.header("idempotency-key", key);
+        if let Some((name, value)) = header {
+            request = request.header(name, value);
         }
         let request = request.body(Full::new(body.into())).expect("the test wrote a valid request");
         let answer = self.try_send(request).await?.ok()?;
         Response::read(answer).await.ok()
     }
 
-    /// Changes a session's specification, with the header `If-Match` if given. Returns `None` if no daemon runs, or
-    /// if it was killed before the response.
-    pub(crate) async fn try_patch(&self, path: &str, change: &Value, if_match: Option<&str>) -> Option<Response> {
-        let mut request = Request::builder()
-            .method("PATCH")
-            .uri(path)
-            .header("host", "agentd")
-            .header("content-type", "application/merge-patch+json");
-        if let Some(tags) = if_match {
-            request = request.header("if-match", tags);
-        }
-        let request = request.body(Full::new(change.to_string().into())).expect("the test wrote a valid request");
-        let answer = self.try_send(request).await?.ok()?;
-        Response::read(answer).await.ok()
-    }
-
+    /// Changes a session's specification, with the header `If-Match` if given.
     pub(crate) async fn patch(&self, path: &str, change: &Value, if_match: Option<&str>) -> Response {
-        let answer = within(&format!("PATCH {path}"), self.try_patch(path, change, if_match)).await;
+        let attempt = self.attempt_with("PATCH", path, change.to_string(), if_match.map(|tags| ("if-match", tags)));
+        let answer = within(&format!("PATCH {path}"), attempt).await;
         answer.unwrap_or_else(|| panic!("no answer to PATCH {path}"))
     }
 

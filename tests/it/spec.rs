@@ -1,7 +1,6 @@
 //! Changes of a session's specification: by PATCH, `agentctl set` and `agentctl edit`; their times of effect.
 
 use std::fs;
-use std::time::{Duration, Instant};
 
 use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionSpec, SessionView};
 use agentd_api::spec::{Effect, FIELDS, SpecChangeView, SpecChanged};
@@ -364,25 +363,6 @@ async fn agentctl_sets_and_edits() {
     assert_eq!(daemon.client.view("build").await.generation, 4);
 }
 
-/// Waits until a process keeps one connection open: its other calls are over.
-async fn await_stream(pid: u32) {
-    const KEPT: Duration = Duration::from_millis(500);
-    let sockets = || {
-        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-        let targets = descriptors.filter_map(|entry| fs::read_link(entry.path()).ok());
-        targets.filter(|target| target.as_os_str().as_encoded_bytes().starts_with(b"socket:")).collect::<Vec<_>>()
-    };
-    let (mut last, mut since) = (sockets(), Instant::now());
-    until("the process follows the session", || {
-        let now = sockets();
-        if now != last || now.is_empty() {
-            (last, since) = (now, Instant::now());
-        }
-        since.elapsed() > KEPT
-    })
-    .await;
-}
-
 #[tokio::test]
 async fn agentctl_waits_for_a_state() {
     let daemon = Daemon::start().await;
@@ -400,17 +380,19 @@ async fn agentctl_waits_for_a_state() {
     assert!(wrong.status == Some(2) && wrong.err.contains("Raedy"), "{wrong:?}");
 
     // A wait continues over a kill of the daemon, and sees what happens after it.
-    let waiting = agentctl(&daemon, &["wait", id, "--for", "phase=stopped", "--timeout", "10m"]).spawn().unwrap();
-    let deleted = agentctl(&daemon, &["wait", id, "--for", "deleted", "--timeout", "10m"]).spawn().unwrap();
-    for child in [&waiting, &deleted] {
-        await_stream(child.id()).await;
-    }
+    let waits = |wanted: &str| {
+        let told = daemon.root().join(format!("waits-for-{wanted}"));
+        let mut command = agentctl(&daemon, &["--verbose", "wait", id, "--for", wanted, "--timeout", "10m"]);
+        (command.stderr(fs::File::create(&told).unwrap()).spawn().unwrap(), told)
+    };
+    let ((waiting, told), (deleted, told_too)) = (waits("phase=stopped"), waits("deleted"));
+    let has_begun = || [&told, &told_too].iter().all(|told| fs::read_to_string(told).unwrap().contains("waiting for"));
+    until("both wait", has_begun).await;
     let mut daemon = daemon;
     daemon.kill9();
     daemon.run().await;
     session.stop().await;
-    let said = end_of(waiting).await;
-    assert_eq!(said.status, Some(0), "{said:?}");
+    assert_eq!(end_of(waiting).await.status, Some(0), "{}", fs::read_to_string(&told).unwrap());
     daemon.client.call("DELETE", &session.path(""), "").await;
     assert_eq!(end_of(deleted).await.status, Some(0));
     let gone = ctl(&daemon, &["wait", id, "--for", "deleted", "--timeout", "0"]).await;

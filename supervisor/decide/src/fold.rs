@@ -41,9 +41,9 @@ impl State {
         }
         self.seq = event.seq;
         self.updated = event.time;
-        let was_over = matches!(self.run, Run::Ended(_));
+        let before = self.phase();
         self.apply_body(event);
-        self.note_times(was_over);
+        self.note_times(before);
     }
 
     fn apply_body(&mut self, event: &Event) {
@@ -167,9 +167,9 @@ impl State {
 
     fn launch_started(&mut self, started: &LaunchStarted) {
         self.launches = started.launch;
-        self.spec.launched();
         self.times.ended = None;
         self.conditions.clear();
+        self.spec_launched();
         self.keeper = None;
         // `expires` and `renews` are kept: a reused environment keeps its schedule.
         self.stale.clear();
@@ -288,6 +288,7 @@ impl State {
             // The keeper ended before it had an agent. The launch continues without it.
             Run::Preparing(_) => {
                 self.keeper = None;
+                self.spec_launched();
                 return;
             }
             Run::Ended(_) => return,

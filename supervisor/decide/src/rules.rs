@@ -18,6 +18,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::acp;
 use crate::batch::Batch;
 use crate::context::{self, ContextRefusal};
+use crate::spec::SpecRefusal;
 use crate::staleness;
 use crate::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
 
@@ -101,10 +102,12 @@ impl LaunchTerms {
     }
 }
 
-/// Limits from the configuration, and the session's restart state.
+/// Facts beside the state: limits from the configuration, the session's restart state and its specification.
 #[derive(Debug, Clone, Copy)]
 pub struct LaunchBounds {
     pub queued_turns: usize,
+    /// Generation of the specification.
+    pub generation: u64,
     /// Whether the session's agent crashed and will be started again ([`crate::waits::is_restarted`]).
     pub restarts: bool,
 }
@@ -142,8 +145,8 @@ pub enum Refusal {
     NoSuchOption { permission: PermissionId, offered: String },
     #[error(transparent)]
     Context(#[from] ContextRefusal),
-    #[error("the specification changed to generation {present} in the meantime")]
-    SpecChanged { present: u64 },
+    #[error(transparent)]
+    Spec(#[from] SpecRefusal),
     #[error("the agent offers no answer to {permission:?}, so it cannot be allowed", permission = permission.as_str())]
     NoOptions { permission: PermissionId },
 }
@@ -152,6 +155,7 @@ impl Refusal {
     pub fn problem(&self) -> Problem {
         let (code, hint) = match self {
             Self::Context(refusal) => return refusal.problem(),
+            Self::Spec(refusal) => return refusal.problem(),
             Self::NotRunning { .. } => (Code::WrongPhase, Some(hint::RESUME)),
             Self::Active { .. } => (Code::WrongPhase, Some(hint::STOP_OR_ATTACH)),
             Self::NotEnded { .. } => (Code::WrongPhase, Some(hint::STOP_OR_REMOVE)),
@@ -162,9 +166,6 @@ impl Refusal {
                 (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
             }
             Self::KeyReused { .. } => (Code::KeyReused, Some("a new prompt needs a new key")),
-            Self::SpecChanged { .. } => {
-                (Code::GenerationChanged, Some("read the session again, and repeat the change on its new state"))
-            }
             Self::EmptyPrompt => (Code::InvalidRequest, Some("send a prompt with text")),
             Self::NoSuchPermission { .. } => (Code::NoSuchPermission, Some(hint::LIST_REQUESTS)),
             Self::PermissionAnswered { .. } | Self::AgentEnded { .. } => (Code::PermissionAnswered, None),
@@ -245,10 +246,13 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         Command::ProposeScript { digest, explanation, requester } => {
             Ok(propose_script(state, digest, explanation, requester).into())
         }
-        Command::ChangeSpec(changed) if changed.generation == state.spec.generation + 1 => {
+        Command::ChangeSpec(changed) if changed.generation == bounds.generation + 1 => {
             Ok(Batch::of(Body::SpecChanged(*changed)).into())
         }
-        Command::ChangeSpec(_) => Err(Refusal::SpecChanged { present: state.spec.generation }),
+        Command::ChangeSpec(changed) => {
+            let expected = changed.generation.saturating_sub(1).to_string();
+            Err(SpecRefusal::Generation { present: bounds.generation, expected }.into())
+        }
         Command::Observe { now, requester } => Ok(observe(state, now, requester).into()),
     }
 }

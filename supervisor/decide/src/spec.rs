@@ -12,10 +12,10 @@ use serde_json::Value;
 use crate::state::{Run, State};
 
 /// Reason why a change of the specification is refused. A refused change changes nothing.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpecRefusal {
     #[error("the changed specification is not valid: {0}")]
-    Invalid(#[source] serde_json::Error),
+    Invalid(String),
     #[error("the field {field:?} of a session never changes")]
     Fixed { field: &'static str, detail: &'static str },
     #[error("the specification has generation {present}, and the request expects {expected}")]
@@ -42,16 +42,17 @@ pub fn patched(
     before: &SessionSpec,
     SpecPatch(patch): &SpecPatch,
 ) -> Result<(SessionSpec, Vec<ChangedField>), SpecRefusal> {
-    let old = serde_json::to_value(before).map_err(SpecRefusal::Invalid)?;
+    let invalid = |error: serde_json::Error| SpecRefusal::Invalid(error.to_string());
+    let old = serde_json::to_value(before).map_err(invalid)?;
     let mut new = old.clone();
     json_patch::merge(&mut new, &Value::Object(patch.clone()));
-    let after: SessionSpec = serde_json::from_value(new).map_err(SpecRefusal::Invalid)?;
+    let after: SessionSpec = serde_json::from_value(new).map_err(invalid)?;
     if before.command.is_some() && after.command.is_none() {
         let detail = "Without its command the session has no agent.";
         return Err(SpecRefusal::Fixed { field: "command", detail });
     }
     // Two notations of one value are equal, and so are a default and an absent field.
-    let new = serde_json::to_value(&after).map_err(SpecRefusal::Invalid)?;
+    let new = serde_json::to_value(&after).map_err(invalid)?;
     let differs = |field: &&SpecField| field.value(&old) != field.value(&new);
     let change = |field: &SpecField| match field.effect {
         Effect::Never => Err(SpecRefusal::Fixed { field: field.name, detail: field.detail }),
@@ -61,14 +62,10 @@ pub fn patched(
     Ok((after, changes))
 }
 
-/// Number of the specification in force, and its changes that have not taken effect yet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SpecState {
-    /// The specification of the creation has generation 1.
-    pub generation: u64,
-    /// Changed fields that take effect with the next launch.
-    awaiting: Vec<AwaitingField>,
-}
+/// Changes of the specification that take effect with the next launch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AwaitingChanges(Vec<AwaitingField>);
 
 /// A field whose value differs from the value of the running agent's launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,58 +74,50 @@ struct AwaitingField {
     launched: Value,
 }
 
-impl Default for SpecState {
-    fn default() -> Self {
-        Self { generation: 1, awaiting: Vec::new() }
-    }
-}
-
-impl SpecState {
-    /// Applies the beginning of a launch, which takes the whole specification.
-    pub(crate) fn launched(&mut self) {
-        self.awaiting.clear();
-    }
-
+impl AwaitingChanges {
     /// Notes the changes that wait for a launch. A field that is changed back waits no longer.
-    fn await_launch(&mut self, changed: &SpecChanged) {
+    fn note(&mut self, changed: &SpecChanged) {
         for change in changed.changes.iter().filter(|change| change.effect == Effect::NextLaunch) {
-            if !self.awaiting.iter().any(|awaiting| awaiting.field == change.field) {
-                self.awaiting.push(AwaitingField { field: change.field.clone(), launched: change.from.clone() });
+            if !self.0.iter().any(|awaiting| awaiting.field == change.field) {
+                self.0.push(AwaitingField { field: change.field.clone(), launched: change.from.clone() });
             }
         }
         let Ok(present) = serde_json::to_value(&changed.spec) else { return };
         let field = |name: &str| FIELDS.iter().find(|field| field.name == name);
-        self.awaiting
+        self.0
             .retain(|awaiting| field(&awaiting.field).is_none_or(|field| *field.value(&present) != awaiting.launched));
     }
 }
 
-/// Times of the session's life, and since when it is ready or not.
+/// Times of the session's life.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifeTimes {
     /// Start of the last launch's agent.
     pub started: Option<Timestamp>,
     /// End of the session. `None` while a launch or its agent runs.
     pub ended: Option<Timestamp>,
-    is_ready: bool,
-    /// Last change of `is_ready`.
+    /// Time since which the session has been ready, or not ready.
     turned: Option<Timestamp>,
 }
 
 impl State {
     /// Applies the record of a changed specification.
     pub(crate) fn spec_changed(&mut self, changed: &SpecChanged) {
-        self.spec.generation = changed.generation;
-        if !matches!(self.run, Run::Running(_)) {
+        // The keeper gets the plan of the launch, which is not changed any more.
+        let has_begun = match self.run {
+            Run::Running(_) => true,
+            Run::Preparing(_) => self.keeper.is_some(),
+            Run::Ended(_) => false,
+        };
+        if !has_begun {
             return;
         }
-        self.spec.await_launch(changed);
-        if self.spec.awaiting.is_empty() {
+        self.awaiting.note(changed);
+        if self.awaiting.0.is_empty() {
             // Everything is as the running agent's launch had it.
-            self.conditions.retain(|condition| condition.kind != ConditionType::SpecApplied);
-            return;
+            return self.spec_launched();
         }
-        let fields: Vec<&str> = self.spec.awaiting.iter().map(|awaiting| awaiting.field.as_str()).collect();
+        let fields: Vec<&str> = self.awaiting.0.iter().map(|awaiting| awaiting.field.as_str()).collect();
         let message = format!("changes that take effect with the next launch: {}", fields.join(", "));
         let since = self.condition(ConditionType::SpecApplied).map(|known| known.last_transition_time);
         self.set_condition(&Condition {
@@ -141,20 +130,25 @@ impl State {
         });
     }
 
-    /// Notes the times of changes that the last record made. `was_over` tells whether the session had ended before.
-    pub(crate) fn note_times(&mut self, was_over: bool) {
-        let is_over = matches!(self.run, Run::Ended(_));
-        if is_over && !was_over {
+    /// Applies the plan of a launch, which takes the whole specification.
+    pub(crate) fn spec_launched(&mut self) {
+        self.awaiting.0.clear();
+        self.conditions.retain(|condition| condition.kind != ConditionType::SpecApplied);
+    }
+
+    /// Notes the times of changes that the last record made to this phase.
+    pub(crate) fn note_times(&mut self, before: Phase) {
+        let now = self.phase();
+        if is_ended(now) && !is_ended(before) {
             self.times.ended = Some(self.updated);
         }
-        let is_ready = is_ready(self.phase());
-        if is_ready != self.times.is_ready || self.times.turned.is_none() {
-            (self.times.is_ready, self.times.turned) = (is_ready, Some(self.updated));
+        if is_ready(now) != is_ready(before) || self.times.turned.is_none() {
+            self.times.turned = Some(self.updated);
         }
     }
 
     /// Returns the summary of the session's state. `phase` includes restarts.
-    pub fn ready(&self, phase: Phase, message: Option<&str>) -> Condition {
+    pub fn ready(&self, generation: u64, phase: Phase, message: Option<&str>) -> Condition {
         let is_ready = is_ready(phase);
         let first_failure = self.conditions.iter().find(|condition| {
             condition.status != ConditionStatus::True && condition.kind != ConditionType::SpecApplied
@@ -173,10 +167,14 @@ impl State {
             status: if is_ready { ConditionStatus::True } else { ConditionStatus::False },
             reason: name_of(phase).to_owned(),
             message: message.to_owned(),
-            observed_generation: self.spec.generation,
+            observed_generation: generation,
             last_transition_time: self.times.turned.unwrap_or(self.updated),
         }
     }
+}
+
+fn is_ended(phase: Phase) -> bool {
+    matches!(phase, Phase::Stopped | Phase::Failed)
 }
 
 fn is_ready(phase: Phase) -> bool {

@@ -27,7 +27,7 @@ use serde_json::Value;
 use crate::acp::{Call, Capabilities, RpcError};
 use crate::facts::ObservedFacts;
 use crate::note::{PendingNote, ToolCallName};
-use crate::spec::{LifeTimes, SpecState};
+use crate::spec::{AwaitingChanges, LifeTimes};
 use crate::staleness::{self, Staleness};
 use crate::verdict::WAITING;
 
@@ -67,9 +67,9 @@ pub struct State {
     /// assumes earlier turns, because its journal may be truncated.
     #[serde(rename = "untold", default = "PendingNote::of_older_state")]
     pub pending_note: PendingNote,
-    /// Number of the specification, and its changes that wait for a launch.
+    /// Changes of the specification that wait for a launch.
     #[serde(default)]
-    pub spec: SpecState,
+    pub awaiting: AwaitingChanges,
     /// Start and end of the session, and of its readiness.
     #[serde(default)]
     pub times: LifeTimes,
@@ -366,7 +366,7 @@ impl State {
             conversation_home: None,
             conversation_born: None,
             pending_note: PendingNote::default(),
-            spec: SpecState::default(),
+            awaiting: AwaitingChanges::default(),
             times: LifeTimes::default(),
             context: Context::default(),
             context_missing: Vec::new(),

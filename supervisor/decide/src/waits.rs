@@ -199,7 +199,7 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
             fail(state, reason::CANCEL_IGNORED, &message, facts)
         }
         Wait::Turn { turn } => {
-            let bounds = LaunchBounds { queued_turns: 0, restarts: false };
+            let bounds = LaunchBounds { queued_turns: 0, generation: facts.generation, restarts: false };
             decide(state, Command::Cancel { turn: Some(turn.clone()), cause: Cause::limit("limits.turn") }, bounds)
                 .ok()
                 .map(|decision| decision.batch)

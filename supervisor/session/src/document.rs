@@ -123,11 +123,7 @@ impl Document {
     /// Takes the folded state out of the document, or returns the initial state when there is no usable one.
     pub(crate) fn take_state(&mut self) -> State {
         let known = self.fold.take().filter(|fold| fold.version == FOLD_VERSION);
-        let known = known.and_then(|fold| serde_json::from_str(fold.state.get()).ok());
-        let mut state = known.unwrap_or_else(|| State::new(self.created));
-        // A journal that was shortened may lack the record of the change.
-        state.spec.generation = state.spec.generation.max(self.generation);
-        state
+        known.and_then(|fold| serde_json::from_str(fold.state.get()).ok()).unwrap_or_else(|| State::new(self.created))
     }
 
     pub(crate) fn remember(&mut self, state: &State) {

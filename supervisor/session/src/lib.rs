@@ -242,7 +242,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             (None, Some(running.pid), turn)
         }
     };
-    let ready = state.ready(phase, message.as_deref());
+    let ready = state.ready(document.generation, phase, message.as_deref());
     let keeper = state.keeper.filter(|_| !matches!(state.run, Run::Ended(_)));
     SessionView {
         id: document.id.clone(),

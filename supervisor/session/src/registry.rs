@@ -64,8 +64,6 @@ impl Drop for NameClaim<'_> {
 
 /// Time in which sessions with a keeper are taken over before the others are read.
 const HEAD_START: Duration = Duration::from_millis(250);
-/// Longest wait for the present names of sessions. A keeper that does not answer takes longer.
-pub(super) const TAKEOVER: Duration = Duration::from_secs(5);
 /// Prefix of a session's directory during its removal. The next start removes directories that a crash left.
 const REMOVING: &str = ".removing-";
 /// Prefix of a session's directory during its creation.
@@ -248,10 +246,6 @@ impl Sessions {
             Ok(session) if *self.whole.borrow() || session.id.as_str() == id_or_name => Ok(session),
             _ => {
                 self.whole().await;
-                if self.look_up(id_or_name).is_err() {
-                    // A journal that is not read yet may contain another name.
-                    let _ = tokio::time::timeout(TAKEOVER, self.known_are_current()).await;
-                }
                 let set_aside = |problem| self.set_aside(id_or_name).map_or(problem, |found| aside::problem(&found));
                 self.look_up(id_or_name).map_err(set_aside)
             }

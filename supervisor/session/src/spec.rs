@@ -12,7 +12,6 @@ use async_recursion::async_recursion as boxed;
 use super::{Session, Sessions};
 use crate::generation::Generation;
 use crate::isolation;
-use crate::registry::TAKEOVER;
 use agentd_config::Scope;
 use agentd_decide::rules::Command;
 use agentd_decide::spec::{SpecRefusal, patched};
@@ -63,8 +62,6 @@ impl Sessions {
         self.whole().await;
         // One change at a time, so that a change without `If-Match` is not refused for another one.
         let _changing = session.changing.lock().await;
-        // A keeper that does not answer takes longer. The driver then refuses the change.
-        let _ = tokio::time::timeout(TAKEOVER, session.is_current()).await;
         let view = session.view();
         expected.check(view.generation)?;
         let (spec, changes) = patched(&view.spec, &patch).map_err(|refusal| refusal.problem())?;
@@ -98,7 +95,8 @@ fn validate(
     if command.is_some_and(|command| command.first().is_none_or(String::is_empty)) {
         return invalid("the session's command is empty", "name the program and its arguments");
     }
-    if spec.initial_prompt.as_ref().is_some_and(|prompt| prompt.trim().is_empty()) {
+    let prompt = spec.initial_prompt.as_ref().filter(|_| is_checked("initial_prompt"));
+    if prompt.is_some_and(|prompt| prompt.trim().is_empty()) {
         return invalid("the initial prompt is empty", "remove it, or give it some text");
     }
     if is_checked("environment")

@@ -242,7 +242,7 @@ impl Walk<'_> {
                     format!("the specification has generation {} where {generation} should be", changed.generation)
                 });
                 let asked = self.was_asked(|what| matches!(what, What::Change { tag } if tags == [tag.as_str()]));
-                self.check(asked, "somebody asks for it", || format!("nobody has changed the tags to {tags:?}"));
+                self.check(asked, "somebody asks for it", || format!("no client sent the tags {tags:?}"));
             }
             Body::TurnStarted(started) => self.turn_started(started),
             Body::TurnCancelling(cancelling) => {

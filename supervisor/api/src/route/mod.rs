@@ -291,7 +291,7 @@ routes! {
         (SessionSpec) => 202 Document(SessionView);
     /// Shows a session: specification, status and conditions.
     Session = Get "/v1/sessions/" session => 200 Document(SessionView);
-    /// Changes the specification by a JSON merge patch. With `If-Match` only if the generation is still that one.
+    /// Changes the specification by a JSON merge patch; with `If-Match` only at that generation.
     ChangeSpec = Patch "/v1/sessions/" session (SpecPatch) => 200 Document(SpecChangeView);
     /// Removes a session. With `force` stops the session first.
     RemoveSession = Delete "/v1/sessions/" session { force: bool } => 204 Nothing;

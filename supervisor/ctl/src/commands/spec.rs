@@ -79,18 +79,9 @@ fn fields(view: &SessionView) -> Result<Map<String, Value>, Error> {
 /// Returns the specification as a TOML document with an explanation.
 fn document(view: &SessionView, fields: &Map<String, Value>) -> Result<String, Error> {
     let mut text = format!("# The specification of the session {} (generation {}).\n", label(view), view.generation);
-    for (effect, sentence) in [
-        (Effect::Live, "take effect at once"),
-        (Effect::NextTurn, "takes effect with the next turn"),
-        (Effect::NextLaunch, "take effect with the next launch"),
-        (Effect::Never, "never change"),
-    ] {
+    for effect in [Effect::Live, Effect::NextTurn, Effect::NextLaunch, Effect::Never] {
         let names: Vec<&str> = FIELDS.iter().filter(|field| field.effect == effect).map(|field| field.name).collect();
-        for (number, names) in names.chunks(5).enumerate() {
-            let start = if number == 0 { "" } else { "  " };
-            let _ = write!(text, "{}# {start}{}", if number == 0 { "" } else { ",\n" }, names.join(", "));
-        }
-        let _ = writeln!(text, ": {sentence}.");
+        let _ = writeln!(text, "# A change takes effect {}: {}.", effect.describe(), names.join(", "));
     }
     text.push_str("# A field that you remove gets its default.\n\n");
     text.push_str(&toml::to_string_pretty(fields).map_err(|error| Error::Setup(io::Error::other(error)))?);

@@ -6,7 +6,7 @@ use agentd_api::Code;
 use agentd_api::session::SessionView;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Context, print_document};
+use super::{Context, print_document, tell};
 use crate::args::wait::{WaitArgs, Wanted};
 use crate::client::{Document, StreamStart};
 use crate::error::Error;
@@ -32,6 +32,9 @@ async fn wait_for(context: &Context, session: &str, wanted: &Wanted, until: Inst
     let Some(mut found) = present(patiently(|| context.client.find(session)).await, wanted)? else { return Ok(()) };
     let id = found.value.id.to_string();
     let after = StreamStart::After(found.value.status.last_seq);
+    if context.verbose {
+        tell(&format!("waiting for {wanted}: {}", wanted.present(&found.value)))?;
+    }
     let mut events = EventStream::follow(context.client.clone(), id.clone(), after, context.starter.clone());
     while !wanted.holds(&found.value) {
         if Instant::now() >= until {

@@ -316,7 +316,7 @@ fn a_repeated_prompt_is_answered_from_the_journals_beginning_when_earlier_record
     world.ask(prompt()).unwrap();
     // The journal lost all records before this prompt.
     world.state.keys.iter_mut().for_each(|key| key.seq = 0);
-    let bounds = LaunchBounds { queued_turns: 10, restarts: false };
+    let bounds = LaunchBounds { queued_turns: 10, generation: 1, restarts: false };
     let known = decide(&world.state, prompt(), bounds).unwrap();
     assert!(known.turn.is_some() && known.batch.entries.is_empty());
     assert_eq!(known.known_since, Some(0));

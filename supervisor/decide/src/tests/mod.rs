@@ -266,7 +266,8 @@ impl World {
     }
 
     fn ask(&mut self, command: Command) -> Result<(), Refusal> {
-        let bounds = LaunchBounds { queued_turns: QUEUED_TURNS, restarts: is_restarted(&self.state, &self.facts()) };
+        let restarts = is_restarted(&self.state, &self.facts());
+        let bounds = LaunchBounds { queued_turns: QUEUED_TURNS, generation: 1, restarts };
         let decision = decide(&self.state, command, bounds)?;
         self.write(decision.batch);
         Ok(())

@@ -525,7 +525,9 @@ impl Driver {
     /// Decides on a command and carries it out.
     async fn carry_out(&mut self, command: Command) -> Result<Result<CommandResult, Problem>, DriverError> {
         let restarts = is_restarted(&self.recorder.state, &self.facts());
-        let bounds = LaunchBounds { queued_turns: self.terms.generation.config.limits.queued_turns, restarts };
+        let generation = self.recorder.document.generation;
+        let queued_turns = self.terms.generation.config.limits.queued_turns;
+        let bounds = LaunchBounds { queued_turns, generation, restarts };
         let after_seq = self.recorder.state.seq;
         if matches!(command, Command::Resume { .. }) && self.recorder.has_ended_unrecorded(self.stop.sent) {
             return Ok(Err(Refusal::Unclosed.problem()));

@@ -1,27 +1,23 @@
 //! Takes over a changed specification.
 
-use agentd_api::spec::{ChangedField, Effect};
+use agentd_api::spec::Effect;
 
 use super::Driver;
 
 impl Driver {
-    /// Takes over a changed specification. A launch that has not started its agent begins again with it.
+    /// Takes over a changed specification, as another configuration. A launch that has not started its agent begins
+    /// again if it needs the change.
     pub(super) async fn take_over_spec(&mut self) {
         let changes = std::mem::take(&mut self.recorder.spec_changes);
         if changes.is_empty() {
             return;
         }
-        self.terms.renew(&self.recorder.document, &self.recorder.state);
+        self.renew();
         self.timers.limits_changed();
-        if changes.iter().any(concerns_launch) {
+        if changes.iter().any(|change| change.effect == Effect::NextLaunch) {
             self.launching.bring_up = None;
         }
         // The next daemon finds the session by its new name before it has read the journal.
-        self.recorder.remember_now().await;
+        self.recorder.remember(true).await;
     }
-}
-
-/// Reports whether a launch that is under way needs the change.
-fn concerns_launch(change: &ChangedField) -> bool {
-    change.effect == Effect::NextLaunch || matches!(change.field.as_str(), "requires" | "tags")
 }
