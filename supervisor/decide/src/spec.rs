@@ -265,4 +265,37 @@ mod tests {
             assert_eq!(problem.code, Code::InvalidRequest, "{invalid}: {problem:?}");
         }
     }
+
+    /// Applies records, each `(kind, data)`, to a new state.
+    fn folded(records: &[(&str, Value)]) -> State {
+        let mut state = State::new(Timestamp::UNIX_EPOCH);
+        for (number, (kind, data)) in records.iter().enumerate() {
+            let line = json!({ "seq": number + 1, "time": "2026-01-01T00:00:00Z", "kind": kind, "data": data });
+            state.apply(&agentd_api::Event::parse(line.to_string().as_bytes()).unwrap());
+        }
+        state
+    }
+
+    #[test]
+    fn a_change_waits_for_the_next_launch_from_the_moment_when_the_plan_is_made() {
+        let launch = ("launch.started", json!({ "launch": 1, "reason": "create" }));
+        let keeper = json!({ "pid": 2, "start_time": 1, "version": "1", "protocol": 1, "launch": 1 });
+        let agent = ("agent.started", json!({ "launch": 1, "pid": 3, "start_time": 1, "command": [] }));
+        let change = |from: Option<u64>, to: Option<u64>, generation: u64| {
+            let changes = json!([{ "field": "limits.memory", "effect": "next-launch", "from": from }]);
+            let spec = json!({ "directory": "/d", "limits": { "memory": to } });
+            ("spec.changed", json!({ "generation": generation, "spec": spec, "changes": changes }))
+        };
+        let (keeper, raised, undone) = (("keeper.started", keeper), change(None, Some(1), 2), change(Some(1), None, 3));
+        let ended = ("agent.exited", json!({ "launch": 1, "requested": false }));
+        let awaits = |records: &[&(&str, Value)]| {
+            let records: Vec<(&str, Value)> = records.iter().map(|record| (*record).clone()).collect();
+            folded(&records).condition(ConditionType::SpecApplied).is_some()
+        };
+        assert!(!awaits(&[&launch, &raised, &keeper, &agent]), "the launch has the change");
+        assert!(awaits(&[&launch, &keeper, &raised, &agent]), "the keeper has the plan before the change");
+        assert!(awaits(&[&launch, &keeper, &agent, &raised]));
+        assert!(!awaits(&[&launch, &keeper, &agent, &raised, &undone]), "it is as it was launched");
+        assert!(!awaits(&[&launch, &keeper, &raised, &ended]), "a keeper without an agent: the launch begins again");
+    }
 }
