@@ -111,7 +111,7 @@ pub struct RepositoryUnread {
 }
 
 /// Facts of a git repository.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RepositoryFacts {
     /// Top directory of the working tree. Bytes that are not UTF-8 are replaced.
     pub root: PathBuf,

@@ -33,6 +33,7 @@ pub mod problem;
 pub mod prune;
 pub mod quantity;
 pub mod reason;
+pub mod repository;
 pub mod route;
 pub mod scripts;
 pub mod secret;

@@ -82,6 +82,10 @@ codes! {
     NoSuchPlugin = 404,
     /// No prerequisite has this name.
     NoSuchPrerequisite = 404,
+    /// The session has no repository of this name.
+    NoSuchRepository = 404,
+    /// The repository has uncommitted or unpushed work, which a removal would lose.
+    RepositoryHasWork = 409,
     /// A prerequisite of the session is not met. `prerequisites` lists each with its facts and remedy.
     PrerequisitesNotMet = 409,
     /// The configuration cannot be read or has a mistake; `mistakes` has the positions.

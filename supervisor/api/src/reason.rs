@@ -32,6 +32,36 @@ reasons! {
     FAILED = "Failed",
     /// `SpecApplied` is False: the changes that the message names take effect with the next launch.
     AWAITS_LAUNCH = "AwaitsLaunch",
+    /// All repositories of the session are there.
+    ALL_READY = "AllReady",
+    /// `RepositoriesReady` is Unknown while agentd clones, changes or removes the repositories that the message names.
+    WORKING = "Working",
+    /// `git` is not in the directories of the system's programs.
+    GIT_MISSING = "GitMissing",
+    /// The remote could not be cloned. The message has git's words.
+    CLONE_FAILED = "CloneFailed",
+    /// The server of a repository requires a login that git does not have.
+    REPOSITORY_LOGIN = "RepositoryLogin",
+    /// The remote does not have the requested branch.
+    NO_SUCH_BRANCH = "NoSuchBranch",
+    /// The local repository of a worktree does not exist, or git cannot use it.
+    NO_SUCH_REPOSITORY = "NoSuchRepository",
+    /// git did not finish within `repositories.deadline`.
+    REPOSITORY_TIMED_OUT = "RepositoryTimedOut",
+    /// Something else has the path of the repository.
+    PATH_TAKEN = "PathTaken",
+    /// The repository cannot be read.
+    REPOSITORY_UNREADABLE = "RepositoryUnreadable",
+    /// The repository has a merge, a rebase or changes that git cannot put aside.
+    REPOSITORY_BUSY = "RepositoryBusy",
+    /// The repository could not be reset to its branch.
+    RESET_FAILED = "ResetFailed",
+    /// The worktree could not be added. The message has git's words.
+    WORKTREE_FAILED = "WorktreeFailed",
+    /// The repository could not be removed.
+    REPOSITORY_NOT_REMOVED = "RepositoryNotRemoved",
+    /// The repository was to be removed, and has work that would be lost.
+    REPOSITORY_HAS_WORK = "RepositoryHasWork",
     /// `PrerequisitesMet` is False, and the launch waits until the prerequisites are met. `Ready` is False while a
     /// launch waits.
     WAITING = "Waiting",
@@ -69,6 +99,8 @@ reasons! {
     WITHOUT_PREREQUISITE = "WithoutPrerequisite",
     /// The launch continued without a required secret.
     WITHOUT_SECRET = "WithoutSecret",
+    /// The launch continued without a repository.
+    WITHOUT_REPOSITORY = "WithoutRepository",
     /// The launch left out parts of different kinds, which the message lists.
     WITHOUT_SEVERAL = "WithoutSeveral",
     /// The working directory exists.
@@ -330,10 +362,21 @@ pub fn is_degradable(reason: &str) -> bool {
             | LOGIN_SHELL_TIMED_OUT
             | TERMINAL_GONE
             | SECRET_UNAVAILABLE
+            | GIT_MISSING
+            | CLONE_FAILED
+            | REPOSITORY_LOGIN
+            | NO_SUCH_BRANCH
+            | NO_SUCH_REPOSITORY
+            | REPOSITORY_TIMED_OUT
+            | PATH_TAKEN
+            | REPOSITORY_UNREADABLE
+            | REPOSITORY_BUSY
+            | RESET_FAILED
+            | WORKTREE_FAILED
     )
 }
 
 /// Reports whether a condition with this reason describes progress of a launch rather than a fault.
 pub fn is_progress(reason: &str) -> bool {
-    matches!(reason, WAITING | COMPILING_PLUGIN | BUILDING | CONFIGURATION_INVALID)
+    matches!(reason, WAITING | COMPILING_PLUGIN | BUILDING | WORKING | CONFIGURATION_INVALID)
 }

@@ -125,6 +125,16 @@ impl Directories {
         self.runtime.join(id.as_str())
     }
 
+    /// Returns the directory that contains the workspaces of sessions.
+    pub fn workspaces(&self) -> PathBuf {
+        self.state.join("workspaces")
+    }
+
+    /// Returns the session's own workspace.
+    pub fn workspace(&self, id: &SessionId) -> PathBuf {
+        self.workspaces().join(id.as_str())
+    }
+
     /// Returns the path of the socket of a session's keeper.
     pub fn keeper_socket(&self, id: &SessionId) -> PathBuf {
         self.session_runtime(id).join("keeper.sock")

@@ -8,6 +8,7 @@ pub mod directories;
 pub mod exhausted;
 pub mod files;
 pub mod frame;
+pub mod git;
 pub mod guest;
 pub mod lock;
 pub mod manager;

@@ -78,7 +78,7 @@ impl RepositoryReader<'_> {
     }
 
     async fn read_with(&self, programs: &[&str], directory: &Path, deadline: Instant) -> Repository {
-        let Some(git) = self.git(programs, deadline).await else {
+        let Some(git) = find_git(self.machine, programs, deadline).await else {
             return unread("git is not installed in the directories of the system");
         };
         let call = std::iter::once(git.as_os_str().into()).chain(options(directory));
@@ -121,14 +121,6 @@ impl RepositoryReader<'_> {
         matches!(ran.outcome, RunOutcome::Exited(0)).then(|| !ran.stdout.as_bytes().is_empty())
     }
 
-    /// Returns the path of git, searched like the programs of plugins.
-    async fn git(&self, programs: &[&str], deadline: Instant) -> Option<PathBuf> {
-        let is_program = |place: &PathState| matches!(place, PathState::File { usable: true, .. });
-        let candidates: Vec<PathBuf> = programs.iter().map(|directory| Path::new(directory).join("git")).collect();
-        let seen = self.machine.path_states(candidates.clone(), deadline, is_program).await;
-        candidates.into_iter().zip(&seen).find(|(_, place)| is_program(place)).map(|(path, _)| path)
-    }
-
     fn request(&self, program: ByteString, args: Vec<ByteString>, deadline: Instant) -> RunRequest {
         let time = deadline.saturating_duration_since(Instant::now());
         let path = PROGRAM_DIRECTORIES.join(":");
@@ -169,6 +161,14 @@ impl RepositoryReader<'_> {
             Err(_) => Err(LATE.to_owned()),
         }
     }
+}
+
+/// Returns the path of git, searched like the programs of plugins.
+pub(crate) async fn find_git(machine: &Machine, programs: &[&str], deadline: Instant) -> Option<PathBuf> {
+    let is_program = |place: &PathState| matches!(place, PathState::File { usable: true, .. });
+    let candidates: Vec<PathBuf> = programs.iter().map(|directory| Path::new(directory).join("git")).collect();
+    let seen = machine.path_states(candidates.clone(), deadline, is_program).await;
+    candidates.into_iter().zip(&seen).find(|(_, place)| is_program(place)).map(|(path, _)| path)
 }
 
 /// Time of a keeper for its report after the deadline.
@@ -255,7 +255,7 @@ const HIDDEN: &str = "(hidden)";
 
 /// Returns a remote's URL without the parts that can hold credentials: user and password, query, fragment, and the
 /// arguments of a transport's helper.
-fn without_credentials(url: &str) -> String {
+pub fn without_credentials(url: &str) -> String {
     let is_name = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+.-".contains(&byte))
     };
@@ -291,14 +291,21 @@ fn without_credentials(url: &str) -> String {
     masked(&shown)
 }
 
+/// Characters between which a part of a URL can be a token.
+const SEPARATORS: [char; 5] = ['/', ':', '@', '=', '&'];
+
+/// Returns the issuer of a token of a known form that the URL contains.
+pub fn issuer_of_token(url: &str) -> Option<&'static str> {
+    url.split(SEPARATORS).find_map(|part| tokens::find(part.as_bytes()).next()).map(|(_, issuer)| issuer)
+}
+
 /// Hides tokens of known forms between the separators of a URL.
-fn masked(url: &str) -> String {
-    let is_token = |part: &str| tokens::find(part.as_bytes()).next().is_some();
-    let parts = url.split_inclusive(['/', ':', '@', '=', '&']);
+pub(crate) fn masked(url: &str) -> String {
+    let parts = url.split_inclusive(SEPARATORS);
     parts
         .map(|part| {
-            let text = part.trim_end_matches(['/', ':', '@', '=', '&']);
-            if is_token(text) { part.replacen(text, HIDDEN, 1) } else { part.to_owned() }
+            let text = part.trim_end_matches(SEPARATORS);
+            if issuer_of_token(text).is_some() { part.replacen(text, HIDDEN, 1) } else { part.to_owned() }
         })
         .collect()
 }
