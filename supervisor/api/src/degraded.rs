@@ -19,6 +19,8 @@ pub enum MissingKind {
     Prerequisite,
     /// A required secret.
     Secret,
+    /// A repository that could not be cloned, reset or removed.
+    Repository,
     /// A kind newer than this reader.
     #[serde(other)]
     Unknown,
@@ -32,6 +34,7 @@ impl MissingKind {
             Self::Script => "script",
             Self::Prerequisite => "prerequisite",
             Self::Secret => "secret",
+            Self::Repository => "repository",
             Self::Unknown => "unknown",
         }
     }
@@ -42,7 +45,7 @@ impl MissingKind {
 pub struct MissingPart {
     /// Kind of the part.
     pub kind: MissingKind,
-    /// Name of the provider, the prerequisite or the secret, or path of the script.
+    /// Name of the provider, the prerequisite, the secret or the repository, or path of the script.
     pub name: String,
     /// Why the part is missing, for people. May quote a script or a check. Never contains a secret.
     pub message: String,
@@ -72,7 +75,13 @@ mod tests {
 
     #[test]
     fn each_kind_is_written_as_it_is_named_and_a_newer_kind_is_read() {
-        for kind in [MissingKind::Provider, MissingKind::Script, MissingKind::Prerequisite, MissingKind::Secret] {
+        for kind in [
+            MissingKind::Provider,
+            MissingKind::Script,
+            MissingKind::Prerequisite,
+            MissingKind::Secret,
+            MissingKind::Repository,
+        ] {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }
         let part: MissingPart =

@@ -12,6 +12,7 @@ use crate::facts::SessionFacts;
 use crate::id::{PermissionId, SessionId, TurnId};
 use crate::isolation::Isolated;
 use crate::permission::ToolDetails;
+use crate::repository::RepositoryView;
 use crate::scripts::ProposedScript;
 use crate::staleness::{StaleFinding, UncheckedSession};
 
@@ -122,6 +123,9 @@ conditions! {
     AgentUnchanged,
     /// The session's directory can be entered.
     WorkspaceReady,
+    /// The session's repositories are as the specification has them. False if one of them could not be cloned, reset or
+    /// removed; a running session stays usable, and agentd tries again. Present only if the session has repositories.
+    RepositoriesReady,
     /// Nothing in the environment looks wrong. False is a warning and does not prevent the launch.
     EnvironmentValid,
     /// The snapshot that the environment starts with is complete and as recent as requested.
@@ -265,6 +269,9 @@ pub struct SessionStatus {
     pub ended_at: Option<Timestamp>,
     /// Number of launches of the session.
     pub launches: u64,
+    /// The session's repositories as of the last action on each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repos: Vec<RepositoryView>,
     /// Everything that the last launch left out, because a caller allowed that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degraded: Vec<MissingPart>,

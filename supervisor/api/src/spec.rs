@@ -1,6 +1,6 @@
 //! The specification of a session: what a client requests, and when a change of each field takes effect.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -10,6 +10,7 @@ use crate::id::{AgentName, SessionName};
 use crate::isolation::Isolation;
 use crate::prerequisite::Requester;
 use crate::quantity;
+use crate::repository::RepositorySpec;
 use crate::session::SessionView;
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
@@ -26,8 +27,16 @@ pub struct SessionSpec {
     /// A program and its arguments that speak ACP on stdio, instead of a configured agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
-    /// Working directory of the session. Absolute.
+    /// Working directory of the session. Absolute, except in the request for a workspace of the session's own: there it
+    /// is relative to the workspace, and can be left out.
+    #[serde(default, skip_serializing_if = "is_empty")]
     pub directory: PathBuf,
+    /// Requests a workspace: a directory of the session's own, which contains its repositories and `artifacts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workspace: Option<Workspace>,
+    /// Git repositories below the workspace, or else below the directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub repos: Vec<RepositorySpec>,
     /// The first prompt. Sent once in the session's life, as soon as the conversation is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_prompt: Option<String>,
@@ -60,6 +69,18 @@ pub struct SessionSpec {
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+}
+
+/// A directory of the session's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Workspace {
+    /// A new directory in agentd's state directory.
+    New,
+}
+
+fn is_empty(path: &Path) -> bool {
+    path.as_os_str().is_empty()
 }
 
 /// Extent of the note that an agent receives before the first prompt after a resume.
@@ -165,6 +186,8 @@ impl SessionSpec {
             agent: None,
             command: None,
             directory: directory.into(),
+            workspace: None,
+            repos: Vec::new(),
             initial_prompt: None,
             env_setup: None,
             permissions: PermissionPolicy::default(),
@@ -236,6 +259,8 @@ pub enum Notation {
     Words,
     /// A JSON object.
     Object,
+    /// A JSON array of objects.
+    Objects,
 }
 
 /// A field of the specification, as clients change it.
@@ -263,11 +288,13 @@ const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &
 }
 
 /// All fields of the specification. A change of `environment` is one change, whatever it contains.
-pub const FIELDS: [SpecField; 20] = [
+pub const FIELDS: [SpecField; 22] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
     field("command", Effect::NextLaunch, Notation::Words, ""),
     field("directory", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
+    field("workspace", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
+    field("repos", Effect::NextTurn, Notation::Objects, "A launch makes the requested repositories too."),
     field("initial_prompt", Effect::Never, Notation::Text, "The initial prompt is sent once in a session's life."),
     field(
         "env_setup",
@@ -303,6 +330,23 @@ pub struct ChangedField {
     pub from: Value,
 }
 
+/// How a change treats the session's repositories.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RepositoryTerms {
+    /// Whether they are changed also while a turn runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub at_once: bool,
+    /// Names of the repositories that are removed with uncommitted and unpushed work.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forced: Vec<String>,
+}
+
+impl RepositoryTerms {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// Data of the record `spec.changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpecChanged {
@@ -312,6 +356,9 @@ pub struct SpecChanged {
     pub spec: SessionSpec,
     /// The fields that differ from the specification before.
     pub changes: Vec<ChangedField>,
+    /// How the repositories are changed.
+    #[serde(default, skip_serializing_if = "RepositoryTerms::is_default")]
+    pub repositories: RepositoryTerms,
     /// The process that requested the change.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<Requester>,
@@ -358,6 +405,8 @@ mod tests {
             agent: Some("a".parse().unwrap()),
             command: Some(vec!["c".to_owned()]),
             directory: "/d".into(),
+            workspace: Some(Workspace::New),
+            repos: vec![RepositorySpec::clone_of("/r")],
             initial_prompt: Some("p".to_owned()),
             env_setup: Some("s".to_owned()),
             permissions: PermissionPolicy::Deny,

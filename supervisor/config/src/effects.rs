@@ -76,6 +76,11 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("launch.isolation_bus", NextLaunch),
     ("resume.note", NextLaunch),
     ("mcp.enabled", NextLaunch),
+    // Work on a repository that has begun keeps its settings.
+    ("repositories.deadline", Now),
+    ("repositories.user_name", Now),
+    ("repositories.user_email", Now),
+    ("workspaces.at_removal", Now),
     // The template is rendered when a prompt is sent.
     ("resume.template", Now),
     // A question that is open stays open.
@@ -149,7 +154,8 @@ mod tests {
     use serde::{Deserializer, forward_to_deserialize_any};
 
     use super::super::{
-        Config, Control, Encryption, Environment, Journal, Launch, Limits, Mcp, Policy, Resume, Staleness,
+        Config, Control, Encryption, Environment, Journal, Launch, Limits, Mcp, Policy, Repositories, Resume,
+        Staleness, Workspaces,
     };
     use super::*;
 
@@ -197,6 +203,8 @@ mod tests {
                 "launch" => fields::<Launch>(),
                 "resume" => fields::<Resume>(),
                 "mcp" => fields::<Mcp>(),
+                "repositories" => fields::<Repositories>(),
+                "workspaces" => fields::<Workspaces>(),
                 "staleness" => fields::<Staleness>(),
                 "journal" => fields::<Journal>(),
                 "plugin_policy" => fields::<Policy>(),

@@ -19,6 +19,7 @@ mod parsed;
 mod plugins;
 mod prerequisites;
 mod reload;
+mod repositories;
 #[cfg(feature = "schema")]
 mod schema;
 mod scope;
@@ -55,6 +56,7 @@ use plugins::Sha256Pin;
 pub use plugins::{Origin, Plugin, PluginLimits, Policy, SNAPSHOT, WHITELIST};
 pub use prerequisites::Prerequisite;
 pub use reload::reload;
+pub use repositories::{AtRemoval, Repositories, Workspaces};
 #[cfg(feature = "schema")]
 pub use schema::schema;
 pub use scope::{Directory, missing_directories};
@@ -103,6 +105,10 @@ pub struct Config {
     pub resume: Resume,
     /// Reaction of a launch to changes since the agent last worked.
     pub staleness: Staleness,
+    /// Git repositories of sessions.
+    pub repositories: Repositories,
+    /// Directories of the sessions' own.
+    pub workspaces: Workspaces,
     /// agentd's own MCP server, by which an agent reports to its session.
     pub mcp: Mcp,
     /// Size and durability of the sessions' journals.
@@ -190,6 +196,8 @@ impl Default for Config {
             launch: Launch::default(),
             resume: Resume::default(),
             staleness: Staleness::default(),
+            repositories: Repositories::default(),
+            workspaces: Workspaces::default(),
             mcp: Mcp::default(),
             journal: Journal::default(),
             permissions: Vec::new(),
@@ -267,6 +275,9 @@ fn check(config: &Config) -> Flaws {
             let message = format!("limits.{name} is 0; set a value above 0");
             flaws.push(flaw(&["limits", name], message));
         }
+    }
+    if config.repositories.deadline.0.is_zero() {
+        flaws.push(flaw(&["repositories", "deadline"], "repositories.deadline is 0; set a value above 0"));
     }
     if config.staleness.unused_after.0.is_zero() {
         let message = "staleness.unused_after is 0; set a value above 0, or unused = \"ignore\"";

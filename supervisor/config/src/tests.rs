@@ -116,6 +116,8 @@ fn what_cannot_be_meant_is_refused() {
         ("[control]\ntcp = \"127.0.0.1:7345\"\ntoken = { credential = \"../t\" }", "not a valid credential name"),
         ("[resume]\nnote = \"long\"", "brief"),
         ("[staleness]\nbranch = \"block\"", "refuse"),
+        ("[repositories]\ndeadline = 0", "repositories.deadline is 0"),
+        ("[workspaces]\nat_removal = \"burn\"", "keep"),
         ("[staleness]\nunused_after = 0", "staleness.unused_after is 0"),
         ("[agents.a]\ncommand = [\"a\"]\nrefresh = \"often\"", "warn"),
         ("[secrets.A]\nrequired = false", "secrets.A must have exactly one of file, credential"),
@@ -252,6 +254,7 @@ fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
         "launch.replay_quiet",
         "launch.restart_first",
         "launch.restart_longest",
+        "repositories.deadline",
         "staleness.unused_after",
         "plugins.snapshot.limits.time",
     ] {

@@ -86,6 +86,8 @@ fn within(
         initial_prompt: asked.initial_prompt,
         permissions: asked.permissions,
         env_setup: None,
+        workspace: None,
+        repos: Vec::new(),
         ..SessionSpec::clone(&parent.spec)
     })
 }

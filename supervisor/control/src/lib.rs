@@ -20,6 +20,7 @@ mod plugins;
 mod prerequisites;
 mod prune;
 mod readiness;
+mod repositories;
 mod room;
 mod router;
 mod routes;

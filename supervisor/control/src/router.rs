@@ -23,7 +23,7 @@ use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
     Body, access, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune, readiness,
-    scripts, secrets, session_context, session_spec, snapshots, stream, validation,
+    repositories, scripts, secrets, session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -153,7 +153,9 @@ fn waits(call: &Call) -> bool {
         | Call::Stop { wait, .. }
         | Call::Drain { wait }
         | Call::BeginDrain { wait }
-        | Call::UndoDrain { wait } => *wait,
+        | Call::UndoDrain { wait }
+        | Call::AddRepository { wait, .. }
+        | Call::RemoveRepository { wait, .. } => *wait,
         _ => None,
     };
     wait.is_some_and(|Within(wait)| !wait.is_zero())
@@ -225,6 +227,14 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         }
         Call::Session { .. } => session_spec::show(&session().await?),
         Call::ChangeSpec { .. } => session_spec::change(context, session().await?, request).await,
+        Call::Repositories { .. } => repositories::list(context, &session().await?).await,
+        Call::AddRepository { now, wait, .. } => {
+            repositories::add(context, session().await?, (now.unwrap_or(false), wait), request).await
+        }
+        Call::RemoveRepository { repository, force, now, wait, .. } => {
+            let terms = (force.unwrap_or(false), now.unwrap_or(false), wait);
+            repositories::remove(context, session().await?, repository, terms).await
+        }
         Call::RemoveSession { session: id, force } => {
             handlers::remove(context, id, session().await, force.unwrap_or(false)).await
         }

@@ -66,7 +66,8 @@ pub fn access(route: Route) -> Access {
         | Route::Validation
         | Route::Context
         | Route::Note
-        | Route::ScriptProposal => Access::Inside,
+        | Route::ScriptProposal
+        | Route::Repositories => Access::Inside,
         Route::ChangeContext
         | Route::SetHint
         | Route::SetTitle
@@ -98,6 +99,8 @@ pub fn access(route: Route) -> Access {
         | Route::RefreshSnapshots
         | Route::InvalidateSnapshots
         | Route::ChangeSpec
+        | Route::AddRepository
+        | Route::RemoveRepository
         | Route::RotateKey
         | Route::Keep
         | Route::Prune

@@ -80,6 +80,7 @@ fn field<'a>(key: &'a str, text: &str) -> Result<(Vec<&'a str>, Value), Error> {
             ["environment", "env", _] => Value::String(text.to_owned()),
             _ => json().unwrap_or_else(|| Value::String(text.to_owned())),
         },
+        Notation::Objects => json().unwrap_or_else(|| Value::String(text.to_owned())),
     };
     Ok((names, value))
 }

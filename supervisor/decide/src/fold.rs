@@ -48,7 +48,11 @@ impl State {
 
     fn apply_body(&mut self, event: &Event) {
         match &event.body {
-            Body::SpecChanged(changed) => self.spec_changed(changed),
+            Body::SpecChanged(changed) => {
+                self.repositories.spec_changed(changed);
+                self.spec_changed(changed);
+            }
+            Body::RepositoryChanged(changed) => self.repositories.changed(changed, self.updated),
             Body::LaunchStarted(started) => self.launch_started(started),
             Body::LaunchDegraded(degraded) if degraded.launch == self.launches => {
                 self.degraded.clone_from(&degraded.missing);

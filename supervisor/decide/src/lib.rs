@@ -25,6 +25,7 @@ pub mod facts;
 mod fold;
 pub mod next;
 pub mod note;
+pub mod repositories;
 pub mod rules;
 pub mod spec;
 pub mod staleness;

@@ -23,6 +23,7 @@ use crate::acp;
 use crate::batch::Batch;
 use crate::exit::exit_reason;
 use crate::note::{Note, note};
+use crate::repositories;
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use crate::staleness::{self, StalenessSettings};
 use crate::state::{
@@ -79,6 +80,11 @@ pub struct Facts<'a> {
 /// Returns the next step, or `None` if the session waits for an event.
 pub fn next(state: &State, facts: &Facts<'_>) -> Option<Step> {
     if let Some(batch) = left_open(state) {
+        return Some(Step::Append(batch));
+    }
+    if !matches!(state.run, Run::Ended(_))
+        && let Some(batch) = repositories::report(state, facts)
+    {
         return Some(Step::Append(batch));
     }
     match &state.run {
@@ -428,7 +434,7 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
             _ => ended,
         });
     }
-    let queued = state.queue.front()?;
+    let queued = state.queue.front().filter(|_| !repositories::holds_turn(state, facts.spec))?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
     let Note { text: note, error: note_error } = note(state, &facts.into());

@@ -250,12 +250,17 @@ mod tests {
 
     #[test]
     fn a_fixed_field_or_an_invalid_value_is_refused() {
-        for fixed in [json!({ "directory": "/e" }), json!({ "agent": null }), json!({ "initial_prompt": "x" })] {
+        for fixed in [
+            json!({ "directory": "/e" }),
+            json!({ "directory": null }),
+            json!({ "workspace": "new" }),
+            json!({ "agent": null }),
+            json!({ "initial_prompt": "x" }),
+        ] {
             let problem = patch(fixed.clone()).unwrap_err().problem();
             assert_eq!(problem.code, Code::FieldFixed, "{fixed}: {problem:?}");
         }
         for invalid in [
-            json!({ "directory": null }),
             json!({ "colour": "red" }),
             json!({ "limits": { "memory": "much" } }),
             json!({ "limits": null, "tags": "a" }),

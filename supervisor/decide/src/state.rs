@@ -27,6 +27,7 @@ use serde_json::Value;
 use crate::acp::{Call, Capabilities, RpcError};
 use crate::facts::ObservedFacts;
 use crate::note::{PendingNote, ToolCallName};
+use crate::repositories::Repositories;
 use crate::spec::{AwaitingChanges, LifeTimes};
 use crate::staleness::{self, Staleness};
 use crate::verdict::WAITING;
@@ -136,6 +137,9 @@ pub struct State {
     /// Staleness that the last launch found.
     #[serde(default)]
     pub staleness: Staleness,
+    /// The session's repositories.
+    #[serde(default)]
+    pub repositories: Repositories,
 }
 
 /// Sources of a session's title.
@@ -391,6 +395,7 @@ impl State {
             next_rpc: 1,
             facts: ObservedFacts::default(),
             staleness: Staleness::default(),
+            repositories: Repositories::default(),
         }
     }
 

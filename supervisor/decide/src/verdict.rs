@@ -53,6 +53,7 @@ pub fn degraded(missing: &[MissingPart], by: &Requester) -> ConditionUpdate {
         MissingKind::Script => reason::WITHOUT_SCRIPT,
         MissingKind::Prerequisite => reason::WITHOUT_PREREQUISITE,
         MissingKind::Secret => reason::WITHOUT_SECRET,
+        MissingKind::Repository => reason::WITHOUT_REPOSITORY,
         MissingKind::Unknown => reason::WITHOUT_SEVERAL,
     };
     let parts: Vec<String> = missing.iter().map(ToString::to_string).collect();
@@ -173,6 +174,7 @@ mod tests {
             (MissingKind::Script, "WithoutScript"),
             (MissingKind::Prerequisite, "WithoutPrerequisite"),
             (MissingKind::Secret, "WithoutSecret"),
+            (MissingKind::Repository, "WithoutRepository"),
         ] {
             let (status, said, message) = degraded(&[part(kind, "a"), part(kind, "b")], &by);
             assert_eq!((status, said), (ConditionStatus::True, reason));

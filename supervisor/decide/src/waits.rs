@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use crate::batch::Batch;
 use crate::current;
 use crate::next::{Facts, fail_launch, next};
+use crate::repositories;
 use crate::rules::{Command, LaunchBounds, REJECTING, choose, decide, resolve};
 use crate::staleness;
 use crate::state::{Ended, Opening, Pending, Run, Running, State};
@@ -45,6 +46,8 @@ pub enum Wait {
     Expiry { at: Timestamp },
     /// Waits for the first expiry of a value while the condition `EnvironmentCurrent` is true.
     End { at: Timestamp },
+    /// Waits for the next attempt on a repository after a number of failures.
+    Repository { name: String, failures: u32 },
     /// Waits for the next UTC minute, as [`born_this_minute`] explains.
     Minute { launch: u64 },
 }
@@ -78,6 +81,7 @@ impl WaitLimits {
             Wait::Expiry { at } => Some(until(*at, now)),
             // If the record cannot be written now, this lower bound prevents a busy loop.
             Wait::End { at } => Some(until(*at, now).max(Duration::from_millis(100))),
+            Wait::Repository { failures, .. } => Some(repositories::pause(*failures)),
             Wait::Minute { .. } => Some(rest_of_minute(now)),
         }
     }
@@ -109,6 +113,7 @@ pub fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
             // States stored by older releases have no renewal time; their values are renewed at the expiry.
             waits.extend(state.expires.and(state.renews.or(state.expires)).map(|at| Wait::Expiry { at }));
             waits.extend(current::end(state).map(|at| Wait::End { at }));
+            waits.extend(repositories::waits(state));
             waits.extend(state.permissions.iter().map(|open| Wait::Permission { permission: open.request.id.clone() }));
             if matches!(running.opening, Opening::Initialized(_)) && born_this_minute(state, running, facts.now) {
                 waits.push(Wait::Minute { launch: running.launch });
@@ -228,6 +233,7 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
             let started = LaunchStarted { forced_by, degraded_by, ..LaunchStarted::new(launch, reason, false) };
             Some(Batch::of(Body::LaunchStarted(started)))
         }
+        Wait::Repository { name, .. } => repositories::again(state, name),
         Wait::End { at } => (*at <= facts.now).then(|| current::ended(state, *at, facts)),
         Wait::Expiry { .. } | Wait::Minute { .. } => None,
     }

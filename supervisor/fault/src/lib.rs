@@ -73,6 +73,12 @@ points! {
     DaemonCreateDocument = "daemon.create.document",
     /// The new session has its journal and no driver.
     DaemonCreateJournalled = "daemon.create.journalled",
+    /// The journal has the begin of the work on a repository, and nothing is done yet.
+    DaemonRepositoryBegun = "daemon.repository.begun",
+    /// A clone or a worktree is complete under its temporary name.
+    DaemonRepositoryMade = "daemon.repository.made",
+    /// The work on a repository is done, and the journal does not have its end.
+    DaemonRepositoryDone = "daemon.repository.done",
     /// The bring-up is about to build the environment.
     DaemonBringUpEnvironment = "daemon.bring-up.environment",
     /// The keeper listens and has no launch record.

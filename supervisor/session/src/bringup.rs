@@ -14,6 +14,7 @@ use agentd_api::event::LaunchReason;
 use agentd_api::facts::FactsObserved;
 use agentd_api::prerequisite::Requester;
 use agentd_api::reason;
+use agentd_api::repository::RepositoryChanged;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::{Body, ByteString};
 use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
@@ -27,6 +28,7 @@ use super::needs::LaunchPrerequisites;
 use crate::facts;
 use crate::isolation;
 use crate::launch_plan::LaunchPlan;
+use crate::repositories;
 use agentd_decide::staleness::EXISTS;
 use agentd_decide::verdict;
 use agentd_environment::{BuiltEnvironment, SessionFile};
@@ -43,6 +45,11 @@ pub(crate) enum Progress {
         message: String,
     },
     Record(Box<Body>),
+    /// Work on a repository begins or ends. The work waits for `go_on`.
+    Repository {
+        changed: Box<RepositoryChanged>,
+        go_on: oneshot::Sender<()>,
+    },
     /// The facts are read. The launch waits for `go_on`.
     Observed {
         observed: Box<FactsObserved>,
@@ -70,10 +77,10 @@ pub(crate) struct Prepared {
 
 /// Reason for the failure of a launch: the condition that does not hold.
 #[derive(Debug)]
-pub(super) struct Failure {
-    pub(super) kind: ConditionType,
-    pub(super) reason: &'static str,
-    pub(super) message: String,
+pub(crate) struct Failure {
+    pub(crate) kind: ConditionType,
+    pub(crate) reason: &'static str,
+    pub(crate) message: String,
 }
 
 /// Time limit of the search for the agent's program in the session's `PATH`.
@@ -82,7 +89,7 @@ const LOOKED_UP: Duration = Duration::from_secs(10);
 /// Runs the steps, until the receiver of the reports is dropped.
 pub(crate) async fn run(plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) {
     let launch = Box::pin(steps(&plan, &report));
-    let result = if plan.launch == 1 {
+    let result = if plan.launch == 1 && !repositories::makes_directory(&plan) {
         // The facts of the creation, which are compared with none.
         tokio::join!(facts::observe(&plan, &report), launch).1
     } else {
@@ -117,6 +124,19 @@ async fn own_script(plan: &LaunchPlan) -> Result<(), Failure> {
     })
 }
 
+/// Checks that a directory of the session can be entered. The session's own workspace is created first.
+async fn directory(plan: &LaunchPlan, path: &Path) -> Result<(), Failure> {
+    if plan.workspace.as_deref() == Some(path) {
+        let made = repositories::make_workspace(path.to_owned()).await;
+        made.map_err(|error| {
+            let message = format!("cannot create the session's workspace {}: {error}", path.display());
+            failed(ConditionType::WorkspaceReady, reason::DIRECTORY_CLOSED, message)
+        })?;
+    }
+    let looked = workspace::check(&plan.daemon.machine, path).await;
+    looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))
+}
+
 async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
     let holds = |kind, reason: &str, message: &str| Progress::Condition {
         kind,
@@ -128,11 +148,15 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     let mut needs = LaunchPrerequisites::new(plan, report);
     needs.before().await?;
     own_script(plan).await?;
-    let looked = workspace::check(&plan.daemon.machine, &plan.spec.directory).await;
-    looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
+    directory(plan, plan.root()).await?;
+    let left_out = repositories::of_launch(plan, report).await?;
+    if plan.root() != plan.spec.directory {
+        directory(plan, &plan.spec.directory).await?;
+    }
     if plan.launch == 1 {
         let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
-    } else {
+    }
+    if plan.launch > 1 || repositories::makes_directory(plan) {
         facts::observe(plan, report).await;
     }
     let _ =
@@ -146,7 +170,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     facts::compare_environment(report).await;
     needs.after(&built.environment).await?;
     if let Some(by) = &plan.degraded_by {
-        let missing = without.into_iter().chain(needs.left_out()).collect();
+        let missing = without.into_iter().chain(needs.left_out()).chain(left_out).collect();
         report_degraded(plan, by, missing, report).await;
     }
     let files = SessionFile::of(&built.environment, |_| true);

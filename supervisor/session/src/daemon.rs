@@ -17,6 +17,7 @@ pub use crate::facts::FactsPermits;
 use crate::launch::Launcher;
 use crate::mcp;
 use crate::pulse::Pulses;
+use crate::repositories::RepositoryPermits;
 
 /// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
 #[derive(Debug)]
@@ -46,6 +47,8 @@ pub struct Daemon {
     pub pulses: Arc<Pulses>,
     /// Permits for readings of facts about sessions' directories.
     pub facts: FactsPermits,
+    /// Permits for the work on repositories.
+    pub(crate) repositories: RepositoryPermits,
     /// The host of all plugins.
     pub host: Arc<HostOnce>,
 }
@@ -77,6 +80,7 @@ impl Daemon {
             pulses: Arc::default(),
             mcp_program: mcp::program(&programs.ctl),
             facts: FactsPermits::default(),
+            repositories: RepositoryPermits::default(),
             programs,
         }
     }

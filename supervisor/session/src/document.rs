@@ -79,6 +79,12 @@ impl Document {
         Self { version: VERSION, id, generation: 1, created, spec, requested: None, key, parent: None, fold: None }
     }
 
+    /// Sets the specification of the request, from which the session's own differs.
+    pub(crate) fn requested_as(self, requested: SessionSpec) -> Self {
+        let requested = (requested != *self.spec).then(|| Arc::new(requested));
+        Self { requested, ..self }
+    }
+
     /// Sets the session whose agent created this session.
     pub(crate) fn of(self, parent: Option<SessionId>) -> Self {
         Self { parent, ..self }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agentd_api::isolation::Isolation;
 use agentd_api::session::SessionSpec;
+use agentd_api::spec::Workspace;
 use agentd_api::{Code, Problem, SessionId};
 use agentd_keeper::protocol::{Enclosure, Variable, VisibleDirectory};
 
@@ -78,7 +79,10 @@ pub fn enclosure(generation: &Generation, id: &SessionId, spec: &SessionSpec) ->
         missing: config.launch.isolation_missing,
         directories,
         files,
-        shown: vec![shown(of.session_guest(id), true), shown(of.session_files(id), false)],
+        shown: [shown(of.session_guest(id), true), shown(of.session_files(id), false)]
+            .into_iter()
+            .chain(spec.workspace.map(|Workspace::New| shown(of.workspace(id), false)))
+            .collect(),
     })
 }
 

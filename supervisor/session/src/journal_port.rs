@@ -137,6 +137,7 @@ fn must_outlive_a_power_cut(body: &Body) -> bool {
             | Body::LaunchFailed(_)
             | Body::StopRequested(_)
             | Body::SpecChanged(_)
+            | Body::RepositoryChanged(_)
             | Body::ContextChanged(_)
             | Body::HintChanged(_)
             | Body::TitleChanged(_)

@@ -5,7 +5,7 @@
 //! depend on the built environment are not in the plan, for example the path of the agent's program.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use agentd_api::environment::Refresh;
 use agentd_api::event::LaunchReason;
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::SessionSpec;
+use agentd_api::spec::Workspace;
 use agentd_api::{Problem, SessionId};
 use agentd_config::Config;
 use agentd_environment::{
@@ -31,6 +32,8 @@ use crate::environment;
 use crate::generation::Generation;
 use crate::isolation;
 use crate::launch::{KeeperLimits, Unit};
+use crate::repositories::ARTIFACTS;
+use agentd_decide::repositories::Repositories;
 use agentd_decide::state::{Run, State};
 
 /// Values that one bring-up needs. Immutable.
@@ -56,6 +59,14 @@ pub(crate) struct LaunchPlan {
     pub schedule: Option<(Timestamp, Timestamp)>,
     /// Names of the session's prerequisites.
     pub needed: BTreeSet<String>,
+    /// The known repositories of the session.
+    pub repositories: Repositories,
+    /// Whether the session has never had an agent. Its repositories are then brought to their branches.
+    pub is_new: bool,
+    /// Settings for the repositories.
+    pub repository_settings: agentd_config::Repositories,
+    /// The session's own workspace.
+    pub workspace: Option<PathBuf>,
 
     /// Home directory of sessions.
     pub home: Option<PathBuf>,
@@ -114,6 +125,8 @@ impl LaunchPlan {
         let context = state.context.clone();
         Self {
             is_changed: document.generation > 1,
+            repositories: state.repositories.clone(),
+            is_new: state.times.started.is_none() && state.conversation.is_none(),
             reason,
             context,
             wait_until,
@@ -141,6 +154,10 @@ impl LaunchPlan {
             degraded_by: None,
             schedule: None,
             needed: generation.needed(spec),
+            repositories: Repositories::default(),
+            is_new: false,
+            repository_settings: config.repositories.clone(),
+            workspace: spec.workspace.map(|Workspace::New| directories.workspace(id)),
 
             home: config.environment.home_directory(),
             agent: generation.agent_label(spec),
@@ -181,6 +198,11 @@ impl LaunchPlan {
         }
     }
 
+    /// Returns the directory below which the repositories are.
+    pub(crate) fn root(&self) -> &Path {
+        self.workspace.as_deref().unwrap_or(&self.spec.directory)
+    }
+
     /// Returns the requester that let the launch ignore unmet prerequisites.
     pub(crate) fn forced(&self) -> Option<&Requester> {
         self.forced_by.as_ref().or(self.degraded_by.as_ref())
@@ -214,6 +236,7 @@ impl LaunchPlan {
             places: self.places.clone(),
             files: self.files.clone(),
             socket: self.guest_socket.clone(),
+            workspace: self.workspace.as_ref().map(|path| (path.clone(), path.join(ARTIFACTS))),
             chosen: Arc::new(SessionSnapshot::new(Arc::clone(&self.snapshots), self.snapshot.clone())),
             machine: self.daemon.machine.clone(),
             secrets: Arc::clone(&self.secrets),

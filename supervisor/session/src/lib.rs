@@ -35,6 +35,7 @@ mod prune;
 pub mod pulse;
 mod recheck;
 mod registry;
+mod repositories;
 mod resting;
 mod spec;
 mod stale_list;
@@ -275,6 +276,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             started_at: state.times.started,
             ended_at: state.times.ended,
             launches: state.launches,
+            repos: state.repositories.views(&document.spec),
             degraded: state.degraded.clone(),
             turn,
             queue: state

@@ -10,6 +10,7 @@ use agentd_api::event::{Cause, StopRequested};
 use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
 use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
+use agentd_api::spec::Workspace;
 use agentd_api::{Code, Problem, SessionId, SessionName};
 use agentd_fault::Point;
 use async_recursion::async_recursion as boxed;
@@ -334,8 +335,12 @@ impl Sessions {
             // The agent is stored, so that a later change of the default does not give this session another agent.
             spec.agent = Some(self.generations.now().config.default_agent.clone());
         }
-        let id = SessionId::random();
-        let document = Document::new(id, Timestamp::now(), spec, key).of(creator.cloned());
+        let (id, requested) = (SessionId::random(), spec.clone());
+        if let Some(Workspace::New) = spec.workspace {
+            let workspace = self.generations.now().daemon.directories.workspace(&id);
+            spec.directory = workspace.components().chain(spec.directory.components()).collect();
+        }
+        let document = Document::new(id, Timestamp::now(), spec, key).requested_as(requested).of(creator.cloned());
         let directory = self.generations.now().daemon.directories.session(&document.id);
         // The directory has another name until it is complete, so a crash leaves no incomplete session.
         let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
@@ -477,9 +482,14 @@ impl Sessions {
         // `read` deletes directories with the prefix for removal, so wait until it has finished.
         self.whole().await;
         fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
+        // The repositories of a session whose journal cannot be read are unknown, and stay.
+        let state = session.state().await.ok();
         session.release(seen).await?;
         lock(&self.known).remove(session.id());
         let generation = self.generations.now();
+        if let Some(state) = state {
+            self.remove_repositories(&generation, session, &state).await;
+        }
         let directories = &generation.daemon.directories;
         // The directory is renamed in one step, so a crash leaves no half of a session.
         let aside = directories.sessions().join(format!("{REMOVING}{}", session.id()));

@@ -1,21 +1,25 @@
 //! Validates specifications, and changes the specification of a session.
 
+use std::path::Component;
 use std::sync::Arc;
 
 use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
-use agentd_api::session::SessionSpec;
-use agentd_api::spec::{ChangedField, SpecChanged, SpecPatch};
+use agentd_api::repository;
+use agentd_api::session::{SessionSpec, SessionView};
+use agentd_api::spec::{ChangedField, RepositoryTerms, SpecChanged, SpecPatch};
 use agentd_api::{Code, Problem};
 use async_recursion::async_recursion as boxed;
 
 use super::{Session, Sessions};
 use crate::generation::Generation;
 use crate::isolation;
+use crate::repositories::ARTIFACTS;
 use agentd_config::Scope;
 use agentd_decide::rules::Command;
 use agentd_decide::spec::{SpecRefusal, patched};
 use agentd_environment::assigned_secrets;
+use agentd_host::repository::issuer_of_token;
 use agentd_host::workspace;
 
 /// The generations of a specification for which a client makes a change: the header `If-Match` (RFC 9110 section
@@ -45,7 +49,9 @@ impl Sessions {
     pub(super) async fn check(&self, spec: &SessionSpec) -> Result<(), Problem> {
         let generation = self.generations().now();
         validate(&generation, spec, |_| true)?;
-        workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
+        if spec.workspace.is_none() {
+            workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
+        }
         self.check_name(spec.name.as_ref())
     }
 
@@ -59,26 +65,67 @@ impl Sessions {
         expected: ExpectedGeneration,
         requester: Requester,
     ) -> Result<Vec<ChangedField>, Problem> {
+        let terms = RepositoryTerms::default();
+        self.change_spec_with(session, |_| Ok((patch, terms)), expected, requester).await
+    }
+
+    /// Changes the specification by the patch that `make` returns for the present state of the session.
+    pub(super) async fn change_spec_with(
+        &self,
+        session: &Session,
+        make: impl FnOnce(&SessionView) -> Result<(SpecPatch, RepositoryTerms), Problem> + Send,
+        expected: ExpectedGeneration,
+        requester: Requester,
+    ) -> Result<Vec<ChangedField>, Problem> {
         self.whole().await;
         // One change at a time, so that a change without `If-Match` is not refused for another one.
         let _changing = session.changing.lock().await;
         let view = session.view();
         expected.check(view.generation)?;
+        let (patch, repositories) = make(&view)?;
         let (spec, changes) = patched(&view.spec, &patch).map_err(|refusal| refusal.problem())?;
-        if changes.is_empty() {
+        if changes.is_empty() && repositories.forced.is_empty() {
             return Ok(changes);
         }
         let is_changed = |field: &str| changes.iter().any(|change| change.field == field);
         validate(&self.generations().now(), &spec, is_changed)?;
+        self.keep_work(&view, &spec, &repositories).await?;
         let name = spec.name.as_ref().filter(|_| is_changed("name"));
         let _claim = name.map(|name| self.claim(name)).transpose()?;
         let generation = view.generation + 1;
-        let record = SpecChanged { generation, spec, changes: changes.clone(), requester: Some(requester) };
+        let (changes_made, requester) = (changes.clone(), Some(requester));
+        let record = SpecChanged { generation, spec, changes: changes_made, repositories, requester };
         session.ask(Command::ChangeSpec(Box::new(record))).await?;
         // The name must be published before the claim ends.
         session.wait_until(|view| view.generation >= generation).await;
         Ok(changes)
     }
+}
+
+/// Refuses repositories that are not valid, that contain a token, or whose secret is not declared.
+fn check_repositories(generation: &Generation, spec: &SessionSpec) -> Result<(), Problem> {
+    let invalid = |detail: String, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint.to_owned()));
+    if let Err(error) = repository::check(&spec.repos) {
+        return invalid(error.to_string(), "docs/guide/repositories.md describes the fields of `repos`");
+    }
+    for repository in &spec.repos {
+        let url = repository.url.as_deref().unwrap_or_default();
+        if let Some(issuer) = issuer_of_token(url) {
+            let detail = format!("the address of {:?} contains a token of {issuer}", repository.name());
+            return invalid(detail, "declare it as [secrets.NAME] in agentd.toml, and set `secret` to the name");
+        }
+        let is_undeclared = |name: &&String| !generation.config.secrets.contains_key(*name);
+        if let Some(name) = repository.secret.as_ref().filter(is_undeclared) {
+            let detail =
+                format!("the repository {:?} needs the secret {name:?}, which is not declared", repository.name());
+            return invalid(detail, "declare it as [secrets.NAME] in agentd.toml");
+        }
+        if spec.workspace.is_some() && repository.place().starts_with(ARTIFACTS) {
+            let detail = format!("the place of {:?} is for the artifacts of the session", repository.name());
+            return invalid(detail, "give the repository another `name` or `path`");
+        }
+    }
+    Ok(())
 }
 
 /// Validates the fields of a specification that `is_checked` accepts by their names.
@@ -94,6 +141,22 @@ fn validate(
     }
     if command.is_some_and(|command| command.first().is_none_or(String::is_empty)) {
         return invalid("the session's command is empty", "name the program and its arguments");
+    }
+    if is_checked("directory") {
+        let is_below = spec.directory.components().all(|part| matches!(part, Component::Normal(_)));
+        match spec.workspace {
+            None if spec.directory.as_os_str().is_empty() => {
+                return invalid("the session has no directory", "name a `directory`, or request `workspace: \"new\"`");
+            }
+            Some(_) if !is_below => {
+                let detail = "the directory of a session with its own workspace must be relative and lead below it";
+                return invalid(detail, "leave `directory` out, or name the place of a repository");
+            }
+            _ => {}
+        }
+    }
+    if is_checked("repos") {
+        check_repositories(generation, spec)?;
     }
     let prompt = spec.initial_prompt.as_ref().filter(|_| is_checked("initial_prompt"));
     if prompt.is_some_and(|prompt| prompt.trim().is_empty()) {

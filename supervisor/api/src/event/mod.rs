@@ -23,6 +23,7 @@ use crate::facts::FactsObserved;
 use crate::id::SessionId;
 use crate::isolation::Isolated;
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
+use crate::repository::RepositoryChanged;
 use crate::scripts::ScriptProposed;
 use crate::session::{Condition, SessionSpec};
 use crate::spec::SpecChanged;
@@ -127,6 +128,8 @@ bodies! {
     "session.created" => SessionCreated(SessionCreated),
     /// A caller changed the session's specification.
     "spec.changed" => SpecChanged(SpecChanged),
+    /// A repository of the session was cloned, reset or removed, or that began or failed.
+    "repository.changed" => RepositoryChanged(RepositoryChanged),
     /// A launch begins. Records of kind `condition` report its steps.
     "launch.started" => LaunchStarted(LaunchStarted),
     /// A launch left out parts that could not be provided, because a caller allowed that.

@@ -28,6 +28,7 @@ use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
 use crate::prune::{PruneRequest, PruneView};
+use crate::repository::{RepositoryList, RepositorySpec};
 use crate::scripts::{ScriptDecision, ScriptList, ScriptProposal};
 use crate::secret::SecretList;
 use crate::session::{
@@ -293,6 +294,15 @@ routes! {
     Session = Get "/v1/sessions/" session => 200 Document(SessionView);
     /// Changes the specification by a JSON merge patch; with `If-Match` only at that generation.
     ChangeSpec = Patch "/v1/sessions/" session (SpecPatch) => 200 Document(SpecChangeView);
+    /// Lists the repositories of a session, with what is checked out now and whether there is unsaved work.
+    Repositories = Get "/v1/sessions/" session "/repos" => 200 Document(RepositoryList);
+    /// Adds a repository: between turns, or with `now` also during a turn.
+    AddRepository = Post "/v1/sessions/" session "/repos" { now: bool, wait: Wait } (RepositorySpec)
+        => 202 Document(RepositoryList);
+    /// Removes a repository and its files: between turns, or with `now` also during a turn. With `force` also one with
+    /// unsaved work.
+    RemoveRepository = Delete "/v1/sessions/" session "/repos/" repository { force: bool, now: bool, wait: Wait }
+        => 202 Document(RepositoryList);
     /// Removes a session. With `force` stops the session first.
     RemoveSession = Delete "/v1/sessions/" session { force: bool } => 204 Nothing;
     /// Sends the stored events of a session, then each new event. With `follow=false` ends after the stored ones.

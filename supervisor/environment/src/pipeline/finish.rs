@@ -2,12 +2,15 @@
 //! agentd's variables.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_plugin_host::Change;
 
 use super::services::SharedLogin;
-use super::{BuildError, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target};
+use super::{
+    ARTIFACTS_VARIABLE, BuildError, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target, WORKSPACE_VARIABLE,
+};
 use crate::login::capture::Capture;
 use crate::merge::functions;
 use crate::merge::{Background, Environment};
@@ -42,9 +45,11 @@ impl Pipeline {
         let named = taken.given.iter().map(named).collect();
         let mut own = functions::withheld(self.functions, environment);
         own.push(Change::set(SESSION_VARIABLE, target.id.as_str()));
-        own.extend(
-            target.socket.as_ref().map(|socket| Change::set(SOCKET_VARIABLE, socket.as_os_str().as_encoded_bytes())),
-        );
+        let path = |name, path: &PathBuf| Change::set(name, path.as_os_str().as_encoded_bytes());
+        if let Some((workspace, artifacts)) = &target.workspace {
+            own.extend([path(WORKSPACE_VARIABLE, workspace), path(ARTIFACTS_VARIABLE, artifacts)]);
+        }
+        own.extend(target.socket.as_ref().map(|socket| path(SOCKET_VARIABLE, socket)));
         let last = [(secrets::STEP.to_owned(), named), (OWN.to_owned(), own)];
         for (number, (name, changes)) in (self.steps.len() + 1..).zip(given.into_iter().chain(last)) {
             environment

@@ -32,6 +32,8 @@ pub struct Target {
     pub files: PathBuf,
     /// Path of the session's own control socket, if the session has such a socket.
     pub socket: Option<PathBuf>,
+    /// The session's own workspace and the directory for its artifacts.
+    pub workspace: Option<(PathBuf, PathBuf)>,
     /// Login snapshot from which the environment starts.
     pub chosen: Arc<SessionSnapshot>,
     pub machine: Machine,

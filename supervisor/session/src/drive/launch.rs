@@ -62,7 +62,7 @@ impl Driver {
     }
 
     /// Plans a launch under the generation in force.
-    fn plan(&self, launch: u64) -> LaunchPlan {
+    pub(super) fn plan(&self, launch: u64) -> LaunchPlan {
         LaunchPlan::of(&self.terms.generation, &self.recorder.document, &self.recorder.state, launch)
     }
 
@@ -78,6 +78,15 @@ impl Driver {
             Some(Progress::Condition { kind, status, reason, message }) => {
                 let body = next::condition(&self.recorder.state, &self.facts(), kind, status, &reason, message);
                 self.append(Batch::of(body)).await.map(drop)
+            }
+            Some(Progress::Repository { changed, go_on }) => {
+                if self.append(Batch::of(Body::RepositoryChanged(*changed))).await? {
+                    let _ = go_on.send(());
+                } else {
+                    // The launch begins again, and with it the work on the repository.
+                    self.launching.bring_up = None;
+                }
+                Ok(())
             }
             Some(Progress::Observed { observed, go_on }) => {
                 let compared = staleness::observed(&self.recorder.state, *observed, &self.facts());

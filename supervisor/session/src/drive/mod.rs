@@ -16,6 +16,7 @@ mod reading;
 mod recorder;
 mod release;
 mod renewal;
+mod repositories;
 mod silent;
 mod spec;
 mod terms;
@@ -60,6 +61,7 @@ use port_events::{KeeperEvent, keeper_event, until};
 use reading::{Readings, facts};
 use recorder::{Recorder, is_of_the_disk};
 use renewal::{RenewalState, renewal_result};
+use repositories::{RepositoryTask, repository_report};
 use silent::ForcedStop;
 use terms::Terms;
 use timers::Timers;
@@ -111,6 +113,8 @@ pub(crate) struct Driver {
     timers: Timers,
     /// Readings of facts after the agent's work.
     readings: Readings,
+    /// The work on a repository beside the running agent.
+    repository: Option<RepositoryTask>,
     /// The stop that is under way.
     stop: Stop,
     /// Whether processes from before the daemon's start may carry the session's mark.
@@ -146,6 +150,7 @@ impl Driver {
             terms,
             timers: Timers::default(),
             readings: Readings::default(),
+            repository: None,
             stop: Stop::default(),
             may_have_remains,
             outside,
@@ -219,6 +224,7 @@ impl Driver {
                 never = pulse::rest() => match never {},
                 () = shutdown.cancelled() => {
                     self.launching.bring_up = None;
+                    self.repository = None;
                     self.recorder.remember(true).await;
                     return Ok(());
                 }
@@ -235,6 +241,7 @@ impl Driver {
                 progress = progress(&mut self.launching.bring_up) => self.advance(progress).await?,
                 renewal = renewal_result(&mut self.launching.renewal) => self.renewed(renewal).await?,
                 read = facts(&mut self.readings) => self.facts_read(read).await?,
+                report = repository_report(&mut self.repository) => self.repository_reported(report).await?,
                 true = self.terms.changed() => self.renew(),
                 () = until(due) => {
                     if self.timers.begin() {
@@ -488,6 +495,7 @@ impl Driver {
             }
         }
         self.is_reading();
+        self.mind_repositories();
         self.arm();
         if !self.recorder.has_shown((self.phase(), self.timers.next_restart)) {
             // The configuration changed the phase without a record.

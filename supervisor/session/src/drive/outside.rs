@@ -15,12 +15,18 @@ use crate::facts;
 use crate::generation::Generation;
 use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError};
 use crate::launch_plan::LaunchPlan;
+use crate::repositories;
+use agentd_decide::repositories::RepositoryWork;
 
 /// The parts of the system that a driver acts on. [`Processes`] starts real processes; a test starts none.
 #[async_trait]
 pub(crate) trait Outside: fmt::Debug + Send + Sync {
     /// Begins a bring-up in a task of its own.
     fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()>;
+
+    /// Begins the work on a repository in a task of its own.
+    fn repository(&self, plan: Arc<LaunchPlan>, work: RepositoryWork, report: mpsc::Sender<Progress>)
+    -> JoinHandle<()>;
 
     /// Reads the facts about a session's directory.
     async fn facts(&self, generation: Arc<Generation>, directory: PathBuf) -> SessionFacts;
@@ -43,6 +49,16 @@ pub(crate) struct Processes;
 impl Outside for Processes {
     fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
         tokio::spawn(bringup::run(plan, report).in_current_span())
+    }
+
+    fn repository(
+        &self,
+        plan: Arc<LaunchPlan>,
+        work: RepositoryWork,
+        report: mpsc::Sender<Progress>,
+    ) -> JoinHandle<()> {
+        let working = async move { repositories::of_running(&plan, &work, &report).await };
+        tokio::spawn(working.in_current_span())
     }
 
     async fn facts(&self, generation: Arc<Generation>, directory: PathBuf) -> SessionFacts {

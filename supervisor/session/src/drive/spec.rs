@@ -1,6 +1,6 @@
 //! Takes over a changed specification.
 
-use agentd_api::spec::Effect;
+use agentd_api::spec::{ChangedField, Effect};
 
 use super::Driver;
 
@@ -14,7 +14,8 @@ impl Driver {
         }
         self.renew();
         self.timers.limits_changed();
-        if changes.iter().any(|change| change.effect == Effect::NextLaunch) {
+        let begins_again = |change: &ChangedField| change.effect == Effect::NextLaunch || change.field == "repos";
+        if changes.iter().any(begins_again) {
             self.launching.bring_up = None;
         }
         // The next daemon finds the session by its new name before it has read the journal.

@@ -8,6 +8,7 @@ use agentd_api::facts::{Repository, SessionFacts};
 use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, SessionSpec, SessionView};
 use agentd_config::{Loaded, Sources};
+use agentd_decide::repositories::RepositoryWork;
 use agentd_decide::rules::LaunchTerms;
 use agentd_environment::Trust;
 use agentd_host::directories::Directories;
@@ -41,6 +42,10 @@ impl Outside for NoProcesses {
             let record = LaunchRecord { launch: plan.launch, ..LaunchRecord::default() };
             report.send(Progress::Ready(Box::new(Prepared { record, files: Vec::new() }))).await.unwrap();
         })
+    }
+
+    fn repository(&self, _: Arc<LaunchPlan>, _: RepositoryWork, _: mpsc::Sender<Progress>) -> JoinHandle<()> {
+        tokio::spawn(std::future::pending())
     }
 
     async fn facts(&self, _: Arc<Generation>, _: PathBuf) -> SessionFacts {
