@@ -20,6 +20,7 @@ mod output;
 mod prerequisite;
 mod reach;
 mod render;
+mod repository;
 mod service;
 mod session;
 mod spec;

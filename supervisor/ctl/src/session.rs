@@ -9,11 +9,13 @@ use agentd_api::session::{
 };
 use agentd_api::staleness::StalePolicy;
 
-/// Returns the progress of a launch that waits for something besides prerequisites: plugins ("compiling NAME"),
-/// or a valid configuration.
+/// Returns the progress of a launch that waits for something besides prerequisites: repositories, plugins ("compiling
+/// NAME"), or a valid configuration.
 pub(crate) fn progress(view: &SessionView) -> Option<&str> {
-    let is_it =
-        |condition: &&Condition| condition.kind == ConditionType::EnvironmentReady && is_progress(&condition.reason);
+    let is_it = |condition: &&Condition| {
+        matches!(condition.kind, ConditionType::RepositoriesReady | ConditionType::EnvironmentReady)
+            && is_progress(&condition.reason)
+    };
     let condition = view.status.conditions.iter().find(is_it).filter(|_| view.status.phase == Phase::Preparing);
     condition.map(|condition| condition.message.as_str())
 }

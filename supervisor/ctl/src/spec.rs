@@ -15,6 +15,7 @@ use agentd_api::{ByteString, Code};
 use crate::args::{EnvFrom, IsolationArg, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
 use crate::client::{Client, Document, Terms};
 use crate::error::Error;
+use crate::repository;
 
 /// Refuses a prompt of one word that names an agent or a directory: the user forgot a flag.
 pub(crate) async fn is_no_prompt(client: &Client, args: &SpecArgs) -> Result<(), Error> {
@@ -46,7 +47,12 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
         .transpose()?;
     let prompt = args.prompt.or_else(|| (!args.text.is_empty()).then(|| args.text.join(" ")));
-    Ok(SessionSpec {
+    let directory = if args.workspace.workspace || args.workspace.worktree.is_some() {
+        PathBuf::new()
+    } else {
+        absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?
+    };
+    let spec = SessionSpec {
         name: args.name,
         agent: args.agent,
         command: Some(args.command).filter(|command| !command.is_empty()),
@@ -97,8 +103,9 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             IsolationArg::None => Isolation::None,
             IsolationArg::Guard => Isolation::Guard,
         }),
-        ..SessionSpec::new(absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?)
-    })
+        ..SessionSpec::new(directory)
+    };
+    repository::add(spec, &args.workspace, args.dir)
 }
 
 /// Parses the variables of `--env NAME=VALUE`. The last value of a name counts. The daemon validates them.

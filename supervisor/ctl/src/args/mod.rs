@@ -5,6 +5,7 @@ pub(crate) mod context;
 pub(crate) mod environment;
 pub(crate) mod plugin;
 pub(crate) mod prune;
+pub(crate) mod repository;
 pub(crate) mod service;
 pub(crate) mod spec;
 pub(crate) mod wait;
@@ -17,6 +18,7 @@ use agentd_api::{AgentName, PermissionId, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
+use repository::WorkspaceArgs;
 
 const STATUSES: &str = "\
 Exit status:
@@ -150,6 +152,9 @@ pub(crate) enum Command {
     Set(spec::SetArgs),
     /// Edit a session's specification as TOML, with the editor of VISUAL or EDITOR
     Edit { session: String },
+    /// List, add or remove the git repositories of a session
+    #[command(subcommand)]
+    Repo(repository::RepositoryCommand),
     /// Show or change the context of a session: files, applet, endpoints, ports
     ///
     /// The context survives stops and resumes. The agent gets its existing items in the note after a resume.
@@ -404,6 +409,8 @@ pub(crate) struct SpecArgs {
     /// A tag of the session, by which configured prerequisites apply to it; may be repeated
     #[arg(long)]
     pub(crate) tag: Vec<String>,
+    #[command(flatten)]
+    pub(crate) workspace: WorkspaceArgs,
     /// A program that speaks the Agent Client Protocol on stdin and stdout, instead of a configured agent
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,

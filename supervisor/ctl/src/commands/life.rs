@@ -8,7 +8,7 @@ use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
 use super::waiting::{asks, tell_new, tell_obstacles};
-use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, tell};
+use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, repository, tell};
 use crate::args::{NewArgs, TermsArgs};
 use crate::client::{Document, StreamStart, Terms};
 use crate::conversation::Conversation;
@@ -162,11 +162,15 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> R
     let mut status = 0;
     for session in sessions {
         let removed = async {
-            let id = match context.client.find(session).await {
-                Err(error) if error.code() == Some(Code::SessionUnreadable) => session.clone(),
-                found => found?.value.id.to_string(),
+            let found = match context.client.find(session).await {
+                Err(error) if error.code() == Some(Code::SessionUnreadable) => {
+                    return context.client.delete(session, force).await;
+                }
+                found => found?.value,
             };
-            context.client.delete(&id, force).await
+            let kept = repository::with_work(context, &found).await;
+            context.client.delete(found.id.as_str(), force).await?;
+            kept.iter().try_for_each(|kept| tell(&format!("kept {kept}")))
         };
         status = first(context, status, removed.await.map(|()| 0));
     }

@@ -212,6 +212,9 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     for (name, value) in status.facts.iter().flat_map(|facts| of_repository(&facts.repository)) {
         field(name, Some(value));
     }
+    for repository in &status.repos {
+        field("repo", Some(crate::repository::line(repository)));
+    }
     for finding in &status.staleness {
         let (kind, policy) = (finding.kind.as_str(), finding.policy.as_str());
         field("stale", Some(format!("{kind} ({policy}): {}", finding.message)));

@@ -18,6 +18,7 @@ mod note;
 mod plugin;
 mod prune;
 mod reload;
+mod repository;
 mod secret;
 mod service;
 mod snapshot;
@@ -124,6 +125,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Hint(args) => boxed(context::hint(context, args)).await,
         Command::Wait(args) => boxed(wait::wait(context, args)).await,
         Command::Set(args) => boxed(spec::set(context, args)).await,
+        Command::Repo(command) => boxed(repository::repository(context, command)).await,
         Command::Edit { session } => boxed(spec::edit(context, &session)).await,
         Command::Title(args) => boxed(context::title(context, args)).await,
         Command::Cancel { session } => boxed(life::cancel(context, &session)).await,

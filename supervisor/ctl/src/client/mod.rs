@@ -3,6 +3,8 @@
 //! A failed call is not repeated: prompting twice is worse than an error. Only two cases are safe to repeat:
 //! the event stream (`stream.rs`), and a request refused for lack of capacity, which had no effect.
 
+mod repositories;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

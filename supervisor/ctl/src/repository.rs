@@ -1,0 +1,108 @@
+//! Repositories on the command line.
+
+use std::path::{Path, PathBuf};
+
+use agentd_api::repository::{RepositorySpec, RepositoryView};
+use agentd_api::session::SessionSpec;
+use agentd_api::spec::Workspace;
+
+use crate::args::repository::WorkspaceArgs;
+use crate::error::Error;
+use crate::spec::absolute;
+
+/// Returns the address of a repository: a path of an existing directory becomes absolute.
+pub(crate) fn address(source: &str) -> Result<String, Error> {
+    let path = Path::new(source);
+    if source.contains("://") || source.starts_with('/') || !path.is_dir() {
+        return Ok(source.to_owned());
+    }
+    absolute(path).map(|path| path.display().to_string())
+}
+
+/// Splits `SOURCE#BRANCH`.
+fn with_branch(text: &str) -> (&str, Option<String>) {
+    match text.rsplit_once('#') {
+        Some((source, branch)) => (source, Some(branch.to_owned()).filter(|branch| !branch.is_empty())),
+        None => (text, None),
+    }
+}
+
+/// Length of a commit's id for people.
+const SHORT: usize = 9;
+
+/// Returns the branch and the commit of a repository.
+pub(crate) fn head(view: &RepositoryView) -> String {
+    let commit = view.commit.as_deref().map(|commit| &commit[..commit.len().min(SHORT)]);
+    let branch = view.branch.as_deref().unwrap_or("no branch");
+    commit.map_or_else(|| branch.to_owned(), |commit| format!("{branch} {commit}"))
+}
+
+/// Describes a repository in one line.
+pub(crate) fn line(view: &RepositoryView) -> String {
+    let message = view.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+    format!("{} is {} at {}, {}{message}", view.name, view.state.as_str(), view.place.display(), head(view))
+}
+
+/// Returns the top directory of the repository that contains a directory.
+fn top(directory: &Path) -> Result<PathBuf, Error> {
+    let directory = absolute(directory)?;
+    let found = directory.ancestors().find(|above| above.join(".git").exists()).map(Path::to_owned);
+    found.ok_or_else(|| Error::Usage {
+        detail: format!("{} is in no git repository", directory.display()),
+        hint: "name a local repository: --worktree=DIR".to_owned(),
+    })
+}
+
+/// Adds the requested workspace and repositories to a specification. `directory` is the given one.
+pub(crate) fn add(spec: SessionSpec, args: &WorkspaceArgs, directory: Option<PathBuf>) -> Result<SessionSpec, Error> {
+    let clone = |text: &String| {
+        let (source, branch) = with_branch(text);
+        Ok(RepositorySpec { branch, ..RepositorySpec::clone_of(address(source)?) })
+    };
+    let mut repos = args.repo.iter().map(clone).collect::<Result<Vec<_>, Error>>()?;
+    let mut inside = directory;
+    if let Some(text) = &args.worktree {
+        let (source, branch) = with_branch(text);
+        let source = if source.is_empty() { "." } else { source };
+        let worktree = RepositorySpec { branch, ..RepositorySpec::worktree_of(top(Path::new(source))?) };
+        inside = inside.or_else(|| Some(worktree.place()));
+        repos.insert(0, worktree);
+    }
+    if !args.workspace && args.worktree.is_none() {
+        return Ok(SessionSpec { repos, ..spec });
+    }
+    Ok(SessionSpec { workspace: Some(Workspace::New), directory: inside.unwrap_or_default(), repos, ..spec })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(workspace: bool, repo: &[&str], worktree: Option<&str>) -> WorkspaceArgs {
+        let repo = repo.iter().map(|url| (*url).to_owned()).collect();
+        WorkspaceArgs { workspace, repo, worktree: worktree.map(str::to_owned) }
+    }
+
+    #[test]
+    fn repositories_have_a_branch_behind_a_hash() {
+        let spec = add(SessionSpec::new("/w"), &args(false, &["https://h/web#v2", "/no/where"], None), None).unwrap();
+        assert_eq!((spec.workspace, spec.directory.as_path()), (None, Path::new("/w")));
+        let found: Vec<_> = spec.repos.iter().map(|one| (one.url.as_deref().unwrap(), one.branch.as_deref())).collect();
+        assert_eq!(found, [("https://h/web", Some("v2")), ("/no/where", None)]);
+    }
+
+    #[test]
+    fn a_worktree_is_the_directory_of_a_session_with_a_workspace() {
+        let top = tempfile::tempdir().unwrap();
+        let app = top.path().canonicalize().unwrap().join("app");
+        std::fs::create_dir_all(app.join(".git")).unwrap();
+        std::fs::create_dir(app.join("src")).unwrap();
+        let text = format!("{}#fix", app.join("src").display());
+        let spec = add(SessionSpec::new("/w"), &args(false, &[], Some(&text)), None).unwrap();
+        assert_eq!((spec.workspace, spec.directory.as_path()), (Some(Workspace::New), Path::new("app")));
+        assert_eq!(spec.repos[0], RepositorySpec { branch: Some("fix".into()), ..RepositorySpec::worktree_of(&app) });
+        let other = add(SessionSpec::new("/w"), &args(true, &[], None), None).unwrap();
+        assert_eq!(other.directory, Path::new(""));
+        assert!(add(SessionSpec::new("/w"), &args(false, &[], Some("/")), None).is_err(), "it is in no repository");
+    }
+}
