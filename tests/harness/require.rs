@@ -151,6 +151,13 @@ pub(crate) fn root(what: &str) -> Option<()> {
     if nix::unistd::geteuid().is_root() { Some(()) } else { missing("root", &format!("{what} needs root")) }
 }
 
+/// Returns the program sshd, which serves root.
+pub(crate) fn sshd() -> Option<PathBuf> {
+    root("an sshd for root")?;
+    let program = PathBuf::from("/usr/sbin/sshd");
+    if program.exists() { Some(program) } else { missing("root", "openssh-server is not installed") }
+}
+
 /// Requires a kernel on which a file system can be mounted whose server does not answer.
 pub(crate) fn fuse() -> Option<()> {
     root("mounting a file system")?;

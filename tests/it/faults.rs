@@ -3,9 +3,9 @@
 //!
 //! The test reads the points from the binary (`agentd fault-points`). For each combination, a separate daemon goes
 //! through one scenario that passes every point. A session is created, runs a turn that counts, and gets a prompt
-//! during the turn. In mid-turn the specification is changed, and the daemon is restarted. The session is stopped and
-//! resumed, and another session is removed. The client repeats each unanswered request with the idempotency key of the
-//! first attempt, as a client should. A point that the scenario does not pass fails the test.
+//! during the turn. In mid-turn the specification gets changes and a repository, and the daemon is restarted. The
+//! session is stopped and resumed, and another session is removed. The client repeats each unanswered request with the
+//! idempotency key of the first attempt, as a client should. A point that the scenario does not pass fails the test.
 //!
 //! All combinations run by default and in CI; `AGENTD_FAULTS=NAME` runs those whose `POINT/FAULT` contains NAME.
 
@@ -15,6 +15,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::repository::RepositoryState;
 use agentd_api::session::{ConditionType, Phase, SessionList, SessionSpec, SessionView};
 use agentd_api::{Body, Event, SessionId, TurnId};
 use nix::errno::Errno;
@@ -24,6 +25,7 @@ use tokio::sync::{Mutex, Semaphore};
 
 use crate::harness::session::said;
 use crate::harness::{Client, Daemon, LIMIT, journal, process, until};
+use crate::staleness::git;
 
 /// Number of values that a turn counts. With [`ROTATE`] the journal has several segments at the end.
 const COUNT: u64 = 30;
@@ -265,6 +267,11 @@ impl Case {
         assert!(tokio::time::timeout(LIMIT, resuming).await.is_ok(), "{name} was not resumed in time");
     }
 
+    /// Returns the repository that the session clones.
+    fn remote(&self) -> PathBuf {
+        self.root.join("remote")
+    }
+
     fn journal(&self, id: &SessionId) -> Vec<Event> {
         // The check waits while the journal is incomplete. It must not block the other tasks on this thread.
         tokio::task::block_in_place(|| journal::checked(&self.state, id))
@@ -289,7 +296,9 @@ impl Case {
         self.see("kept", "in a turn that has said something, or is over", |_| speaks()).await;
         let path = "/v1/sessions/kept";
         // A repeated patch without an answer changes nothing more.
-        self.ask("PATCH", path, &json!({ "env_setup": SCRIPT, "tags": ["changed"] }).to_string(), None, &[200]).await;
+        let repos = json!([{ "url": self.remote(), "name": "web" }]);
+        let change = json!({ "env_setup": SCRIPT, "tags": ["changed"], "repos": repos });
+        self.ask("PATCH", path, &change.to_string(), None, &[200]).await;
         self.restart_daemon().await;
         // The test reads the journal instead of a view: the end of an agent can cut the turns, which continue after a
         // resume.
@@ -334,6 +343,11 @@ impl Case {
         self.check_journal(&self.journal(&view.id));
         assert_eq!((view.generation, view.spec.tags.as_slice()), (2, &["changed".to_owned()][..]));
         assert!(view.status.conditions.iter().all(|condition| condition.kind != ConditionType::SpecApplied));
+        let is_cloned = |view: &SessionView| view.status.repos[0].state == RepositoryState::Ready;
+        self.see("kept", "with its repository", is_cloned).await;
+        assert_eq!(std::fs::read_to_string(self.root.join("work/web/file")).unwrap(), "1\n");
+        assert_eq!(half_written(&self.root.join("work/web")), [self.root.join("work/web/.git")]);
+        assert_eq!(std::fs::read_dir(self.root.join("work")).unwrap().count(), 1, "nothing half cloned is left");
         let script = self.state.join("sessions").join(view.id.as_str()).join("env-setup.sh");
         assert_eq!(std::fs::read_to_string(script).unwrap(), SCRIPT);
     }
@@ -427,7 +441,12 @@ async fn run(point: String, fault: Fault) {
     });
     std::fs::create_dir_all(daemon.state().join("faults")).unwrap();
     daemon.run().await;
-    let spec = daemon.scripted(&[]);
+    let (spec, remote) = (daemon.scripted(&[]), daemon.root().join("remote"));
+    std::fs::create_dir(&remote).unwrap();
+    git(&remote, &["init", "-q"]);
+    std::fs::write(remote.join("file"), "1\n").unwrap();
+    git(&remote, &["add", "."]);
+    git(&remote, &["commit", "-qm", "first"]);
     let (client, root, state) = (daemon.client.clone(), daemon.root().to_owned(), daemon.state());
     let case = Arc::new(Case { point, fault, client, root, state, daemon: Mutex::new(daemon) });
     // The fault strikes in a separate task: the scenario may read the journal while the journal's writer waits at the

@@ -71,6 +71,7 @@ mod real_agent;
 mod recipes;
 mod reference;
 mod reload;
+mod repositories;
 mod requests;
 mod restarts;
 mod results;

@@ -21,6 +21,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use agentd_api::Body;
 use agentd_api::environment::EnvironmentView;
@@ -32,6 +33,7 @@ use serde_json::{Value, json};
 use crate::harness::quote::quoted;
 use crate::harness::{Daemon, process, require, within};
 use crate::real_agent::{Model, RealAgent, argument, is_held_by_rules, whole_life};
+use crate::repositories::Remote;
 
 const TOOL: &str = "bash";
 
@@ -235,6 +237,28 @@ async fn opencode_calls_agentds_tools_by_itself_and_its_session_keeps_what_it_se
     assert!(known.contains(file.to_str().unwrap()), "{known}");
     session.stop().await;
     process::assert_only(&[daemon.pid()], daemon.root(), "something is left");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_sees_a_repository_that_was_added_in_a_turn_in_its_next_turn() {
+    let Some(program) = require::opencode() else { return };
+    let daemon = Daemon::start().await;
+    let (model, remote) = (Model::start(TOOL).await, Remote::new(&daemon, "web"));
+    let session = daemon.session(&opencode(&program, &model).spec(&daemon)).await;
+    let accepted = session.prompt("take your time").await;
+    model.heard("take your time").await;
+    daemon.client.post(&session.path("/repos"), &remote.spec()).await.expect::<Value>(202);
+    assert!(!daemon.work().join("web").exists(), "it waits for the end of the turn");
+    model.release();
+    session.end_of(&accepted).await;
+    let ended = Instant::now();
+    let next = session.prompt("run: cat web/file").await;
+    let mut events = session.events(&format!("after={}", next.after_seq)).await;
+    events.until("the next turn starts", |event| matches!(event.body, Body::TurnStarted(_))).await;
+    assert!(ended.elapsed() < Duration::from_secs(3), "{:?}", ended.elapsed());
+    session.end_of(&next).await;
+    let read = model.server.asked().iter().rev().find_map(|asked| asked.texts("tool").pop());
+    assert!(read.is_some_and(|text| text.contains("second")), "the agent read the file of the repository");
 }
 
 #[tokio::test(flavor = "multi_thread")]
