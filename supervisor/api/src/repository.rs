@@ -29,7 +29,7 @@ pub struct RepositorySpec {
     /// Whether the repository is a worktree of a local repository.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub worktree: bool,
-    /// Number of commits of the history that are cloned. Default: all.
+    /// Number of commits of the history that are cloned. Default: all. A clone that is there already keeps its history.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<NonZeroU32>,
     /// Named secret with the password or token for an `https` or `http` address: `[secrets.NAME]`.
@@ -73,6 +73,15 @@ pub enum InvalidRepository {
     /// A field does not fit the kind of repository.
     #[error("`{0}` is for repositories that are cloned")]
     ForClone(&'static str),
+    /// The address names a user, which may be a token.
+    #[error(
+        "the address of the repository at {0:?} names a user, which can be a token and would be stored in clear; leave \
+         the user out: a credential helper of git, or `secret`, has the login"
+    )]
+    User(String),
+    /// A text contains a control character.
+    #[error("the `{0}` of a repository contains a control character")]
+    Control(&'static str),
     /// A secret can only be sent to a server.
     #[error("`secret` is for addresses with https or http")]
     Secret,
@@ -83,6 +92,8 @@ pub enum InvalidRepository {
 
 /// Maximum number of bytes of a repository's name.
 const LONGEST_NAME: usize = 100;
+/// Users of web addresses that are no secrets: servers expect them beside a token.
+const USERS: [&str; 5] = ["git", "oauth2", "token", "x-access-token", "x-token-auth"];
 /// Schemes of the addresses that are cloned.
 const SCHEMES: [&str; 5] = ["https", "http", "ssh", "git", "file"];
 
@@ -141,6 +152,10 @@ impl RepositorySpec {
                 }
             }
             _ => return Err(InvalidRepository::Source),
+        }
+        let has_control = |text: &str| text.chars().any(char::is_control);
+        if self.path.as_ref().is_some_and(|path| path.to_str().is_none_or(has_control)) {
+            return Err(InvalidRepository::Control("path"));
         }
         let name = self.name();
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
@@ -206,6 +221,9 @@ fn check_url(url: &str, has_secret: bool) -> Result<(), InvalidRepository> {
     if user.contains(':') || (is_web && (url.contains(['?', '#']) || odd_port)) {
         let host = url.rsplit('@').next().unwrap_or_default().split(['?', '#']).next().unwrap_or_default();
         return Err(InvalidRepository::Password(host.to_owned()));
+    }
+    if is_web && !user.is_empty() && !USERS.contains(&user) {
+        return Err(InvalidRepository::User(authority.rsplit('@').next().unwrap_or_default().to_owned()));
     }
     let is_known = if scheme.is_empty() {
         // `host:path`; a colon after a slash belongs to a path, and `helper::address` names a program.
@@ -420,7 +438,9 @@ mod tests {
             let refused = RepositorySpec::clone_of(url).check().unwrap_err().to_string();
             assert!(!refused.contains("hunter2") && !refused.contains("ter2"), "{url}: {refused}");
         }
-        for url in ["https://kim@host:8443/x", "ssh://git@[::1]:22/x", "https://[::1]:80/x", "git@host:o/x"] {
+        let user = RepositorySpec::clone_of("https://sometoken12345@host:8443/x").check();
+        assert_eq!(user, Err(InvalidRepository::User("host:8443".to_owned())));
+        for url in ["https://git@host:8443/x", "ssh://git@[::1]:22/x", "https://[::1]:80/x", "git@host:o/x"] {
             assert_eq!(RepositorySpec::clone_of(url).check(), Ok(()), "{url}");
         }
     }

@@ -43,14 +43,35 @@ pub(crate) fn line(view: &RepositoryView) -> String {
     format!("{} is {} at {}, {}{message}", view.name, view.state.as_str(), view.place.display(), head(view))
 }
 
-/// Returns the top directory of the repository that contains a directory.
-fn top(directory: &Path) -> Result<PathBuf, Error> {
+/// Returns the repository that contains a directory: the top directory of its main working tree, or the directory of a
+/// bare repository. A worktree may be removed before a worktree that is made from it.
+fn repository_of(directory: &Path) -> Result<PathBuf, Error> {
     let directory = absolute(directory)?;
-    let found = directory.ancestors().find(|above| above.join(".git").exists()).map(Path::to_owned);
-    found.ok_or_else(|| Error::Usage {
+    let is_bare = |path: &Path| path.join("objects").is_dir() && path.join("HEAD").is_file();
+    let found = directory.ancestors().find(|above| above.join(".git").exists() || is_bare(above));
+    let found = found.ok_or_else(|| Error::Usage {
         detail: format!("{} is in no git repository", directory.display()),
         hint: "name a local repository: --worktree=DIR".to_owned(),
-    })
+    })?;
+    // The file `.git` of a worktree names `MAIN/.git/worktrees/NAME` (gitrepository-layout(5)).
+    let main = std::fs::read_to_string(found.join(".git")).ok().and_then(|text| {
+        let own = PathBuf::from(text.strip_prefix("gitdir: ")?.trim_end());
+        let git = own.parent().filter(|parent| parent.ends_with("worktrees"))?.parent()?;
+        if git.ends_with(".git") { git.parent().map(Path::to_owned) } else { Some(git.to_owned()) }
+    });
+    Ok(main.unwrap_or_else(|| found.to_owned()))
+}
+
+/// Returns a name for a repository whose directory has a name that is not valid.
+fn plain_name(repository: &RepositorySpec) -> Option<String> {
+    let name = repository.name();
+    let plain: String = name
+        .chars()
+        .map(|char| if char.is_ascii_alphanumeric() || "._-".contains(char) { char } else { '-' })
+        .collect();
+    let plain = plain.trim_start_matches(['.', '-']);
+    let plain = if plain.is_empty() { "tree" } else { plain };
+    (plain != name).then(|| plain.to_owned())
 }
 
 /// Adds the requested workspace and repositories to a specification. `directory` is the given one.
@@ -64,7 +85,8 @@ pub(crate) fn add(spec: SessionSpec, args: &WorkspaceArgs, directory: Option<Pat
     if let Some(text) = &args.worktree {
         let (source, branch) = with_branch(text);
         let source = if source.is_empty() { "." } else { source };
-        let worktree = RepositorySpec { branch, ..RepositorySpec::worktree_of(top(Path::new(source))?) };
+        let worktree = RepositorySpec { branch, ..RepositorySpec::worktree_of(repository_of(Path::new(source))?) };
+        let worktree = RepositorySpec { name: plain_name(&worktree), ..worktree };
         inside = inside.or_else(|| Some(worktree.place()));
         repos.insert(0, worktree);
     }
@@ -103,6 +125,14 @@ mod tests {
         assert_eq!(spec.repos[0], RepositorySpec { branch: Some("fix".into()), ..RepositorySpec::worktree_of(&app) });
         let other = add(SessionSpec::new("/w"), &args(true, &[], None), None).unwrap();
         assert_eq!(other.directory, Path::new(""));
+        // A worktree of it belongs to the same repository, and the name of a directory may be no name.
+        let tree = top.path().join("a tree");
+        std::fs::create_dir(&tree).unwrap();
+        let git = app.join(".git/worktrees/tree");
+        std::fs::write(tree.join(".git"), format!("gitdir: {}\n", git.display())).unwrap();
+        assert_eq!(repository_of(&tree).unwrap(), app);
+        let odd = RepositorySpec::worktree_of("/src/.a tree");
+        assert_eq!(plain_name(&odd).as_deref(), Some("a-tree"));
         assert!(add(SessionSpec::new("/w"), &args(false, &[], Some("/")), None).is_err(), "it is in no repository");
     }
 }

@@ -287,16 +287,6 @@ pub(crate) fn report(state: &State, facts: &Facts<'_>) -> Option<Batch> {
     Some(Batch::of(condition(state, facts, kind, status, &reason, message)))
 }
 
-impl KnownRepository {
-    /// Reports whether this session made what is at the repository's place, or is about to remove it. After a kill, the
-    /// record of the end may be missing.
-    pub fn is_own(&self) -> bool {
-        let has_begun = matches!(self.state, RepositoryState::Working | RepositoryState::Pending);
-        let is_made = !matches!(self.action, RepositoryAction::Keep | RepositoryAction::Reset);
-        self.is_accepted || (has_begun && is_made)
-    }
-}
-
 impl RepositoryWork {
     /// Returns the name of the repository.
     pub fn name(&self) -> String {

@@ -89,6 +89,7 @@ impl Sessions {
         }
         let is_changed = |field: &str| changes.iter().any(|change| change.field == field);
         validate(&self.generations().now(), &spec, is_changed)?;
+        Self::keep_places(&view, &spec)?;
         self.keep_work(&view, &spec, &repositories).await?;
         let name = spec.name.as_ref().filter(|_| is_changed("name"));
         let _claim = name.map(|name| self.claim(name)).transpose()?;

@@ -283,3 +283,69 @@ async fn repositories_are_managed_on_the_command_line() {
         Some(remote.own.canonicalize().unwrap())
     );
 }
+
+#[tokio::test]
+async fn a_repository_does_not_move_and_does_not_become_another_kind() {
+    let daemon = Daemon::start().await;
+    let remote = Remote::new(&daemon, "web");
+    let session = daemon.session(&spec(&daemon, vec![remote.spec()])).await;
+    for other in [
+        json!([{ "url": remote.url(), "path": "elsewhere", "name": "web" }]),
+        json!([{ "path": remote.own, "worktree": true, "name": "web" }]),
+    ] {
+        let refused = daemon.client.patch(&session.path(""), &json!({ "repos": other }), None).await.problem();
+        assert_eq!(refused.code, Code::InvalidRequest, "{refused:?}");
+    }
+    // A branch of a clone that is there is the agent's own matter.
+    let other = json!([{ "url": remote.url(), "branch": "next" }]);
+    daemon.client.patch(&session.path(""), &json!({ "repos": other }), None).await.expect::<Value>(200);
+    let told = |view: &SessionView| view.status.repos[0].message.as_deref() == Some("it stays on main");
+    session.wait_for("the branch stays", told).await;
+}
+
+#[tokio::test]
+async fn what_a_removal_loses_besides_branches_is_known() {
+    let daemon = Daemon::start().await;
+    let remote = Remote::new(&daemon, "web");
+    // A tag of the remote on no branch is no local work.
+    git(&remote.own, &["switch", "-qc", "release"]);
+    commit(&remote.own, "release", "release\n");
+    git(&remote.own, &["tag", "v1"]);
+    git(&remote.own, &["push", "-q", remote.bare.to_str().unwrap(), "v1"]);
+    let table: [(&str, Make, Option<&str>); 4] = [
+        ("clean", |_| {}, None),
+        (
+            "tag",
+            |place| {
+                git(place, &["switch", "-q", "--detach"]);
+                commit(place, "mine", "mine\n");
+                git(place, &["tag", "mine"]);
+                git(place, &["switch", "-q", "main"]);
+            },
+            Some("1 commit"),
+        ),
+        ("worktree", |place| drop(git(place, &["worktree", "add", "-q", "--detach", "../side"])), Some("worktrees")),
+        (
+            "inside",
+            |place| {
+                git(place, &["init", "-q", "sub"]);
+                commit(&place.join("sub"), "mine", "mine\n");
+                git(place, &["add", "sub"]);
+                git(place, &["commit", "-qm", "sub"]);
+                git(place, &["push", "-q", "origin", "HEAD:sub"]);
+            },
+            Some("submodules"),
+        ),
+    ];
+    for (name, make, words) in table {
+        let wanted = RepositorySpec { name: Some(name.to_owned()), ..remote.spec() };
+        let session = daemon.session(&spec(&daemon, vec![wanted])).await;
+        make(&daemon.work().join(name));
+        let answer = daemon.client.call("DELETE", &session.path(&format!("/repos/{name}?wait=60")), "").await;
+        match words {
+            Some(words) => assert!(answer.problem().detail.contains(words), "{name}: {answer:?}"),
+            None => drop(answer.expect::<Value>(202)),
+        }
+        session.stop().await;
+    }
+}

@@ -102,7 +102,9 @@ impl End<'_> {
             let stash = git(place, &["show", "stash@{0}:file"]);
             assert_eq!(stash, "mine", "the changes are in the stash");
             assert_eq!(git(place, &["stash", "list"]).lines().count(), 1);
-            let kept = git(place, &["show", &format!("refs/agentd/before/{}/main:commit", session.id)]);
+            let kept =
+                git(place, &["for-each-ref", "--format=%(refname)", &format!("refs/agentd/before/{}", session.id)]);
+            let kept = git(place, &["show", &format!("{kept}:commit")]);
             assert_eq!(kept, "mine");
         }
         assert!(!place.starts_with(daemon.work()) || daemon.work().exists());
@@ -134,8 +136,7 @@ async fn one(work: Work, point: &str, victim: Victim) {
         },
     };
     if work == Work::Reset {
-        git(&daemon.work(), &["clone", "-q", &remote.url(), "web"]);
-        let place = daemon.work().join("web");
+        let place = remote.left_clone(&daemon, "web");
         commit(&place, "commit", "mine\n");
         fs::write(place.join("file"), "mine\n").unwrap();
     }

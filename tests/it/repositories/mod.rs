@@ -67,6 +67,14 @@ impl Remote {
         self.bare.display().to_string()
     }
 
+    /// Makes the clone that a removed session left in the working directory.
+    fn left_clone(&self, daemon: &Daemon, name: &str) -> PathBuf {
+        git(&daemon.work(), &["clone", "-q", &self.url(), name]);
+        let place = daemon.work().join(name);
+        git(&place, &["config", "agentd.session", "gone"]);
+        place
+    }
+
     pub(crate) fn spec(&self) -> RepositorySpec {
         RepositorySpec::clone_of(self.url())
     }

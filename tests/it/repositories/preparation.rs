@@ -73,8 +73,8 @@ struct Left {
     make: fn(&Path),
     /// Whether files are stashed.
     stashed: bool,
-    /// The reference that keeps commits, below `refs/agentd/before/SESSION`.
-    kept: Option<&'static str>,
+    /// Whether the commit of the head is kept as a reference.
+    kept: bool,
 }
 
 #[tokio::test]
@@ -82,9 +82,9 @@ async fn a_new_session_resets_a_reused_clone_to_its_branch_and_loses_nothing() {
     let daemon = Daemon::start().await;
     let left = |name, make, stashed, kept| Left { name, make, stashed, kept };
     for Left { name, make, stashed, kept } in [
-        left("behind", |_| {}, false, None),
-        left("changed", |place| fs::write(place.join("file"), "mine\n").unwrap(), true, None),
-        left("new-file", |place| fs::write(place.join("new"), "mine\n").unwrap(), true, None),
+        left("behind", |_| {}, false, false),
+        left("changed", |place| fs::write(place.join("file"), "mine\n").unwrap(), true, false),
+        left("new-file", |place| fs::write(place.join("new"), "mine\n").unwrap(), true, false),
         left(
             "staged",
             |place| {
@@ -92,9 +92,9 @@ async fn a_new_session_resets_a_reused_clone_to_its_branch_and_loses_nothing() {
                 git(place, &["add", "new"]);
             },
             true,
-            None,
+            false,
         ),
-        left("committed", |place| drop(commit(place, "mine", "mine\n")), false, Some("main")),
+        left("committed", |place| drop(commit(place, "mine", "mine\n")), false, true),
         left(
             "elsewhere",
             |place| {
@@ -102,7 +102,7 @@ async fn a_new_session_resets_a_reused_clone_to_its_branch_and_loses_nothing() {
                 commit(place, "mine", "mine\n");
             },
             false,
-            None,
+            false,
         ),
         left(
             "detached",
@@ -111,13 +111,12 @@ async fn a_new_session_resets_a_reused_clone_to_its_branch_and_loses_nothing() {
                 commit(place, "mine", "mine\n");
             },
             false,
-            Some("detached"),
+            true,
         ),
-        left("deleted", |place| fs::remove_file(place.join("file")).unwrap(), true, None),
+        left("deleted", |place| fs::remove_file(place.join("file")).unwrap(), true, false),
     ] {
         let remote = Remote::new(&daemon, name);
-        let place = daemon.work().join(name);
-        git(&daemon.work(), &["clone", "-q", &remote.url(), name]);
+        let place = remote.left_clone(&daemon, name);
         fs::write(place.join(".git/info/exclude"), "ignored\n").unwrap();
         fs::write(place.join("ignored"), "build\n").unwrap();
         make(&place);
@@ -131,13 +130,10 @@ async fn a_new_session_resets_a_reused_clone_to_its_branch_and_loses_nothing() {
         assert_eq!(fs::read_to_string(place.join("ignored")).unwrap(), "build\n", "ignored files stay");
         let stashes = git(&place, &["stash", "list"]);
         assert_eq!(stashes.contains(session.id.as_str()), stashed, "{name}: {stashes:?}");
-        let reference = kept.map(|kept| format!("refs/agentd/before/{}/{kept}", session.id));
-        if let Some(reference) = &reference {
-            assert_eq!(git(&place, &["rev-parse", reference]), mine, "{name}");
-        }
+        let reference = kept.then(|| format!("refs/agentd/before/{}/{mine}", session.id));
         let references = git(&place, &["for-each-ref", "--format=%(refname)", "refs/agentd"]);
         assert_eq!(references, reference.unwrap_or_default(), "{name}");
-        assert_eq!(known.message.is_some(), stashed || kept.is_some(), "{name}: {:?}", known.message);
+        assert_eq!(known.message.is_some(), stashed || kept, "{name}: {:?}", known.message);
         assert_eq!(leftovers(&daemon.work()), Vec::<String>::new());
         if stashed {
             let files = git(&place, &["stash", "show", "--include-untracked", "--name-only"]);
@@ -147,11 +143,143 @@ async fn a_new_session_resets_a_reused_clone_to_its_branch_and_loses_nothing() {
     }
 }
 
+/// Puts something into a clone, and then something else into its remote, so that a reset would lose the first.
+type Clash = fn(&Path, &Remote);
+
+#[tokio::test]
+async fn a_clone_with_work_that_git_cannot_put_aside_is_not_reset() {
+    let daemon = Daemon::start().await;
+    let table: [(&str, Clash, &str); 7] = [
+        ("ignored", |place, _| fs::write(place.join("clash"), "precious\n").unwrap(), "clash"),
+        (
+            "ignored-directory",
+            |place, _| {
+                fs::create_dir(place.join("clash")).unwrap();
+                fs::write(place.join("clash/x"), "precious\n").unwrap();
+            },
+            "clash/x",
+        ),
+        (
+            "nested",
+            |place, _| {
+                git(place, &["init", "-q", "clash"]);
+                commit(&place.join("clash"), "inner", "precious\n");
+            },
+            "clash/inner",
+        ),
+        (
+            "status-fails",
+            |place, _| {
+                fs::write(place.join("file"), "precious\n").unwrap();
+                git(place, &["config", "status.showUntrackedFiles", "garbage"]);
+            },
+            "file",
+        ),
+        (
+            "filter",
+            |place, _| {
+                git(place, &["config", "filter.x.smudge", "touch ran; cat"]);
+                fs::write(place.join("file"), "precious\n").unwrap();
+            },
+            "file",
+        ),
+        (
+            "submodule",
+            |place, remote| {
+                git(place, &["-c", "protocol.file.allow=always", "submodule", "-q", "add", &remote.url(), "inside"]);
+                git(place, &["commit", "-qm", "submodule"]);
+                fs::write(place.join("inside/file"), "precious\n").unwrap();
+            },
+            "inside/file",
+        ),
+        (
+            "bisect",
+            |place, _| {
+                git(place, &["bisect", "start"]);
+                fs::write(place.join("file"), "precious\n").unwrap();
+            },
+            "file",
+        ),
+    ];
+    for (name, make, precious) in table {
+        let remote = Remote::new(&daemon, name);
+        let place = remote.left_clone(&daemon, name);
+        make(&place, &remote);
+        if name.starts_with("ignored") {
+            fs::write(place.join(".git/info/exclude"), "/clash\n").unwrap();
+        }
+        remote.push("main", "clash", "of the remote\n");
+        let session = daemon.create(&spec(&daemon, vec![remote.spec()])).await;
+        session.wait_for_phase(Phase::Failed).await;
+        assert_eq!(fs::read_to_string(place.join(precious)).unwrap(), "precious\n", "{name}");
+        let failed = failure(&session).unwrap();
+        assert!(["RepositoryBusy", "ResetFailed"].contains(&failed.reason.as_str()), "{name}: {failed:?}");
+        assert!(!place.join("ran").exists(), "no program of the clone runs");
+        assert_eq!(leftovers(&daemon.work()), Vec::<String>::new(), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn only_the_clone_of_a_removed_session_is_reset() {
+    let daemon = Daemon::start().await;
+    let remote = Remote::new(&daemon, "web");
+    let first = daemon.session(&spec(&daemon, vec![remote.spec()])).await;
+    let place = daemon.work().join("web");
+    fs::write(place.join("file"), "mine\n").unwrap();
+    // Another session in the same directory uses it too.
+    let second = daemon.session(&spec(&daemon, vec![remote.spec()])).await;
+    assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "mine\n");
+    let known = second.view().await.status.repos[0].clone();
+    assert!(known.cloned_at.is_none() && known.message.is_some(), "{known:?}");
+    let path = second.path("/repos/web?force=true&wait=60");
+    daemon.client.call("DELETE", &path, "").await.expect::<serde_json::Value>(202);
+    assert!(place.join("file").exists(), "the first session made it");
+    for session in [first, second] {
+        assert_eq!(daemon.client.call("DELETE", &session.path("?force=true"), "").await.status.as_u16(), 204);
+    }
+    let third = daemon.session(&spec(&daemon, vec![remote.spec()])).await;
+    assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "second\n");
+    assert!(git(&place, &["stash", "list"]).contains(third.id.as_str()));
+    // A removal would lose the stash of the reset.
+    let refused = daemon.client.call("DELETE", &third.path("/repos/web"), "").await.problem();
+    assert!(refused.detail.contains("stash"), "{refused:?}");
+    assert_eq!(daemon.client.call("DELETE", &third.path("?force=true"), "").await.status.as_u16(), 204);
+    // The user's own clone is used unchanged, and stays.
+    fs::remove_dir_all(&place).unwrap();
+    git(&daemon.work(), &["clone", "-q", &remote.url(), "web"]);
+    fs::write(place.join("file"), "the user's\n").unwrap();
+    let fourth = daemon.session(&spec(&daemon, vec![remote.spec()])).await;
+    assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "the user's\n");
+    let path = fourth.path("/repos/web?force=true&wait=60");
+    daemon.client.call("DELETE", &path, "").await.expect::<serde_json::Value>(202);
+    assert_eq!(fs::read_to_string(place.join("file")).unwrap(), "the user's\n");
+}
+
+#[tokio::test]
+async fn sessions_that_want_one_clone_at_the_same_moment_share_it() {
+    let daemon = Daemon::start().await;
+    let remote = Remote::new(&daemon, "web");
+    let mut creating = tokio::task::JoinSet::new();
+    for _ in 0..4 {
+        let (client, body) = (daemon.client.clone(), spec(&daemon, vec![remote.spec()]));
+        creating.spawn(async move {
+            let view = client.post("/v1/sessions?wait=60", &body).await.expect::<agentd_api::session::SessionView>(202);
+            (view.status.phase, view.status.repos[0].cloned_at.is_some())
+        });
+    }
+    let ends = creating.join_all().await;
+    assert!(ends.iter().all(|(phase, _)| *phase == Phase::Idle), "{ends:?}");
+    assert_eq!(ends.iter().filter(|(_, made)| *made).count(), 1, "one of them made it: {ends:?}");
+    assert_eq!(git(&daemon.work().join("web"), &["status", "--porcelain"]), "");
+    assert_eq!(leftovers(&daemon.work()), Vec::<String>::new());
+}
+
 #[tokio::test]
 async fn a_reused_clone_is_reset_to_the_requested_branch() {
     let daemon = Daemon::start().await;
     let remote = Remote::new(&daemon, "web");
     git(&daemon.work(), &["clone", "-q", "--single-branch", &remote.url(), "web"]);
+    git(&daemon.work().join("web"), &["config", "agentd.session", "gone"]);
     let wanted = RepositorySpec { branch: Some("next".to_owned()), ..remote.spec() };
     let session = daemon.session(&spec(&daemon, vec![wanted])).await;
     let place = daemon.work().join("web");
@@ -212,8 +340,7 @@ async fn what_is_not_the_repository_fails_the_launch_and_stays() {
 async fn a_merge_in_progress_is_not_reset() {
     let daemon = Daemon::start().await;
     let remote = Remote::new(&daemon, "web");
-    git(&daemon.work(), &["clone", "-q", &remote.url(), "web"]);
-    let place = daemon.work().join("web");
+    let place = remote.left_clone(&daemon, "web");
     commit(&place, "file", "mine\n");
     git(&place, &["switch", "-qc", "side", "HEAD~1"]);
     commit(&place, "file", "other\n");
@@ -292,6 +419,8 @@ async fn an_invalid_repository_is_refused_before_anything_is_created() {
         (json!([{}]), "either a `url`"),
         (json!([{ "url": "ext::sh -c id", "name": "x" }]), "cannot clone"),
         (json!([{ "url": "https://kim:hunter2@host/web" }]), "password"),
+        (json!([{ "url": "https://hunter2@host/web" }]), "names a user"),
+        (json!([{ "url": "/a/web", "path": "a\u{0}b" }]), "control character"),
         (json!([{ "url": format!("https://{token}@host/web") }]), "token"),
         (json!([{ "url": "/a/web" }, { "url": "/b/web" }]), "name \"web\""),
         (json!([{ "url": "/a/web", "path": "../web" }]), "lead below it"),

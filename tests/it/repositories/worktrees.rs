@@ -185,3 +185,74 @@ async fn a_worktree_is_requested_on_the_command_line() {
     let said = ctl(&daemon, &["new", "--agent", "scripted", "--worktree"]).await;
     assert_eq!(said.status, Some(2), "the current directory is in no repository: {said:?}");
 }
+
+/// Does something to the worktree of a session, so that its removal would lose work.
+type Harm = fn(&Path, &Path);
+
+#[tokio::test]
+async fn a_tree_that_is_no_longer_the_sessions_worktree_outlives_it() {
+    let daemon = Daemon::start().await;
+    let table: [(&str, Harm); 4] = [
+        ("plain", |place, _| fs::remove_file(place.join(".git")).unwrap()),
+        ("clone", |place, own| {
+            fs::remove_dir_all(place).unwrap();
+            git(place.parent().unwrap(), &["clone", "-q", own.to_str().unwrap(), place.to_str().unwrap()]);
+            commit(place, "mine", "mine\n");
+        }),
+        ("broken-reference", |place, own| {
+            git(place, &["switch", "-q", "--detach"]);
+            commit(place, "mine", "mine\n");
+            fs::write(own.join(".git/refs/heads/broken"), "bad\n").unwrap();
+        }),
+        ("further-repository", |place, _| {
+            let other = place.parent().unwrap().join("other");
+            fs::create_dir(&other).unwrap();
+            git(&other, &["init", "-q"]);
+            commit(&other, "mine", "mine\n");
+        }),
+    ];
+    for (name, harm) in table {
+        let own = Remote::new(&daemon, name).own;
+        let session = daemon.session(&inside(&daemon, worktree(&own, None))).await;
+        let place = session.view().await.status.repos[0].place.clone();
+        fs::write(place.join("precious"), "mine\n").unwrap();
+        git(&place, &["add", "precious"]);
+        git(&place, &["commit", "-qm", "precious"]);
+        harm(&place, &own);
+        remove(&daemon, &session).await;
+        assert!(place.exists(), "{name}");
+        if name == "further-repository" {
+            assert!(place.parent().unwrap().join("other/mine").exists());
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_worktree_goes_with_its_session_although_its_workspace_or_its_place_is_gone() {
+    let daemon = Daemon::start().await;
+    let own = Remote::new(&daemon, "app").own;
+    for whole in [true, false] {
+        let session = daemon.session(&inside(&daemon, worktree(&own, None))).await;
+        let place = session.view().await.status.repos[0].place.clone();
+        session.stop().await;
+        fs::remove_dir_all(if whole { place.parent().unwrap() } else { &place }).unwrap();
+        remove(&daemon, &session).await;
+        assert_eq!((trees(&own), branches(&own).as_str()), (1, "main next"), "{whole}");
+        assert_eq!(fs::read_dir(daemon.state().join("workspaces")).unwrap().count(), 0);
+    }
+}
+
+#[tokio::test]
+async fn directories_that_nobody_can_write_to_are_removed_too() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let daemon = Daemon::start().await;
+    let own = Remote::new(&daemon, "app").own;
+    fs::write(own.join(".git/info/exclude"), "/cache\n").unwrap();
+    let session = daemon.session(&inside(&daemon, worktree(&own, None))).await;
+    let cache = session.view().await.status.repos[0].place.join("cache/x");
+    fs::create_dir_all(&cache).unwrap();
+    fs::write(cache.join("file"), "").unwrap();
+    fs::set_permissions(&cache, fs::Permissions::from_mode(0o500)).unwrap();
+    remove(&daemon, &session).await;
+    assert_eq!(fs::read_dir(daemon.state().join("workspaces")).unwrap().count(), 0);
+}

@@ -35,7 +35,7 @@ pub(super) async fn repository(context: &Context, command: RepositoryCommand) ->
             let found = context.client.find(&session).await?.value;
             let wait = wait(&found, moment);
             let list = context.client.remove_repository(found.id.as_str(), &name, (force, moment.now), wait).await?;
-            report(context, &found, &list, &name)
+            report(context, &found, &list, (&name, true))
         }
     }
 }
@@ -50,7 +50,7 @@ async fn add(context: &Context, args: AddArgs) -> Result<u8, Error> {
     };
     let wait = wait(&found, moment);
     let list = context.client.add_repository(found.id.as_str(), &repository, moment.now, wait).await?;
-    report(context, &found, &list, &repository.name())
+    report(context, &found, &list, (&repository.name(), false))
 }
 
 /// Returns the time to wait for a change, unless it is made after the running turn or at the next launch.
@@ -60,26 +60,41 @@ fn wait(session: &SessionView, moment: MomentArgs) -> Option<Duration> {
 }
 
 /// Reports the state of the changed repository. Exit status 1 if the change failed.
-fn report(context: &Context, session: &SessionView, list: &Document<RepositoryList>, name: &str) -> Result<u8, Error> {
+fn report(
+    context: &Context,
+    session: &SessionView,
+    list: &Document<RepositoryList>,
+    (name, is_removal): (&str, bool),
+) -> Result<u8, Error> {
     if context.json {
         print_document(&list.raw)?;
     }
+    let done = if is_removal { "removed" } else { "there" };
     let Some(view) = list.value.repos.iter().find(|view| view.name == name) else {
-        tell(&format!("{name} is removed"))?;
+        // The files of a repository that the session did not make stay.
+        let before = session.status.repos.iter().find(|view| view.name == name);
+        let stays = before.filter(|view| view.state == RepositoryState::Ready && view.cloned_at.is_none());
+        tell(&match stays {
+            Some(view) => format!("{name} is removed from the session; its files stay at {}", view.place.display()),
+            None => format!("{name} is removed"),
+        })?;
         return Ok(0);
     };
     let place = view.place.display();
     let message = view.message.as_deref().unwrap_or_default();
     match view.state {
-        RepositoryState::Ready => tell(&format!("{name} is at {place}, {}", head(view)))?,
         RepositoryState::Failed | RepositoryState::Retained => {
             return Err(Error::Session {
                 detail: format!("the repository {name:?} is {}: {message}", view.state.as_str()),
                 hint: Some(format!("agentctl repo ls {}", label(session))),
             });
         }
-        _ if session.status.phase.is_over() => tell(&format!("{name} is changed with the next launch"))?,
-        _ if session.status.phase == Phase::Busy => tell(&format!("{name} is changed after the running turn"))?,
+        RepositoryState::Ready if !is_removal => {
+            let note = if message.is_empty() { String::new() } else { format!("; {message}") };
+            tell(&format!("{name} is at {place}, {}{note}", head(view)))?;
+        }
+        _ if session.status.phase.is_over() => tell(&format!("{name} is {done} with the next launch"))?,
+        _ if session.status.phase == Phase::Busy => tell(&format!("{name} is {done} after the running turn"))?,
         state => tell(&format!("{name} is {}", state.as_str()))?,
     }
     Ok(0)

@@ -20,18 +20,33 @@ top=$("$0" rev-parse --show-toplevel) || exit 20
 shift
 "#;
 
-/// Prints the work that a removal would lose besides changed files: the number of commits that no remote has, then
-/// words. In a worktree (`$1` is `worktree`), commits of branches stay, and stashes belong to the local repository.
+/// Prints the work that a removal would lose besides changed files: the number of commits that would be in no branch,
+/// then words. In a worktree, commits of branches stay, and stashes belong to the local repository. In a clone, a
+/// commit is safe if a branch of the remote has it, or a tag that the clone came with.
 const UNSAVED: &str = r#"
-if [ "$1" = worktree ]; then
-  "$0" rev-list --count HEAD --not --branches --remotes --tags -- 2>/dev/null || echo 0
-else
-  "$0" rev-list --count --branches $("$0" rev-parse -q --verify HEAD) --not --remotes -- || exit 20
-  if "$0" rev-parse -q --verify refs/stash >/dev/null; then echo stash; fi
-fi
 own=$("$0" rev-parse --git-dir) || exit 20
+if [ -f .git ]; then
+  if "$0" rev-parse -q --verify HEAD >/dev/null; then
+    "$0" rev-list --count HEAD --not --branches --remotes --tags -- || exit 20
+  else
+    echo 0
+  fi
+else
+  tags=
+  if [ -f "$own/agentd-tags" ]; then
+    tags=$("$0" for-each-ref refs/tags) || exit 20
+    tags=$(printf '%s\n' "$tags" | grep -vxFf "$own/agentd-tags" | cut -d ' ' -f 1)
+  fi
+  head=$("$0" rev-parse -q --verify HEAD)
+  "$0" rev-list --count --branches --glob=refs/agentd/before $head $tags --not --remotes -- || exit 20
+  if "$0" rev-parse -q --verify refs/stash >/dev/null; then echo stash; fi
+  if [ -d "$own/worktrees" ] && [ -n "$(ls -A "$own/worktrees")" ]; then echo worktrees; fi
+fi
 if [ -d "$own/modules" ] && [ -n "$(ls -A "$own/modules")" ]; then echo submodules; fi
-new=$("$0" ls-files --others --exclude-standard --directory --no-empty-directory | head -c 1) || exit 20
+"$0" ls-files --stage | sed -n 's/^160000 [^	]*	//p' | while IFS= read -r path; do
+  [ ! -e "./$path/.git" ] || echo submodules
+done
+new=$("$0" ls-files --others --exclude-standard --directory --no-empty-directory) || exit 20
 if [ -n "$new" ]; then echo new; fi
 "#;
 
@@ -42,39 +57,53 @@ old=$("$0" config --local --get remote.origin.url) || exit 0
 "#;
 
 /// Resets the tree to the branch of the bare repository `$1`. `$2` is the requested branch, or empty for the remote's
-/// default branch. Earlier work is kept: changed and new files as a stash with the message `$4`, commits under
-/// `refs/agentd/before/$3`. Prints a word for each that is there.
+/// default branch. Earlier work is kept: changed and new files as a stash with the message `$4`, commits as
+/// `refs/agentd/before/$3/COMMIT`. Other work prevents the reset. `$5` tells that an attempt was cut. Prints a word for
+/// each kind of work that is put aside.
 const RESET: &str = r#"
 bare=$1 branch=$2 id=$3 message=$4
-if [ -z "$branch" ]; then branch=$("$0" --git-dir="$bare" symbolic-ref --short HEAD) || exit 20; fi
-new=$("$0" --git-dir="$bare" rev-parse -q --verify "refs/heads/$branch^{commit}") || exit 23
 own=$("$0" rev-parse --git-dir) || exit 20
-for state in MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD rebase-merge rebase-apply; do
+if [ -n "$5" ]; then rm -f -- "$own/index.lock"; fi
+if "$0" config --local --includes --get-regexp '^filter\.' >/dev/null; then exit 24; fi
+for state in MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD BISECT_LOG rebase-merge rebase-apply; do
   if [ -e "$own/$state" ]; then exit 22; fi
 done
+inside=$("$0" ls-files --stage | sed -n 's/^160000 [^	]*	//p' | while IFS= read -r path; do
+  [ ! -e "./$path/.git" ] || echo inside
+done)
+if [ -n "$inside" ]; then exit 25; fi
+if [ -z "$("$0" --git-dir="$bare" for-each-ref --count=1)" ]; then exit 0; fi
+if [ -z "$branch" ]; then branch=$("$0" --git-dir="$bare" symbolic-ref --short HEAD) || exit 23; fi
+new=$("$0" --git-dir="$bare" rev-parse -q --verify "refs/heads/$branch^{commit}") || exit 23
+# References of branches that the remote no longer has can be in the way.
+above=$branch
+while [ "$above" != "${above%/*}" ]; do
+  above=${above%/*}
+  "$0" update-ref -d "refs/remotes/origin/$above" 2>/dev/null
+done
+"$0" for-each-ref --format='delete %(refname)' "refs/remotes/origin/$branch/" | "$0" update-ref --stdin || exit 20
 "$0" fetch --quiet --no-tags --no-write-fetch-head --update-shallow --no-recurse-submodules \
   --upload-pack=git-upload-pack "$bare" "+refs/heads/$branch:refs/remotes/origin/$branch" || exit 20
 [ "$("$0" rev-parse -q --verify "refs/remotes/origin/$branch^{commit}")" = "$new" ] || exit 20
 keep() {
-  [ -n "$2" ] || return 0
-  [ "$("$0" rev-list --count --max-count=1 "$2" --not --remotes -- || echo 1)" = 0 ] && return 0
-  "$0" update-ref "refs/agentd/before/$id/$1" "$2" || exit 20
+  [ -n "$1" ] || return 0
+  count=$("$0" rev-list --count --max-count=1 "$1" --not --remotes --) || exit 20
+  [ "$count" = 0 ] || "$0" update-ref "refs/agentd/before/$id/$1" "$1" || exit 20
 }
 old=$("$0" rev-parse -q --verify HEAD)
-"$0" symbolic-ref -q HEAD >/dev/null || keep detached "$old"
-keep "$branch" "$("$0" rev-parse -q --verify "refs/heads/$branch")"
-changed=$("$0" status --porcelain --untracked-files=normal --ignore-submodules=dirty | head -c 1) || exit 20
+"$0" symbolic-ref -q HEAD >/dev/null || keep "$old"
+keep "$("$0" rev-parse -q --verify "refs/heads/$branch")"
+changed=$("$0" status --porcelain --untracked-files=normal --ignore-submodules=dirty) || exit 20
 if [ -n "$changed" ]; then
-  if [ -n "$old" ]; then
-    "$0" stash push --quiet --include-untracked --message "$message" || exit 22
-  else
-    exit 22
-  fi
+  [ -n "$old" ] || exit 22
+  "$0" stash push --quiet --include-untracked --message "$message" || exit 22
 fi
-"$0" checkout --quiet --force --no-track -B "$branch" "refs/remotes/origin/$branch" || exit 20
+# git refuses to overwrite what the stash does not have: ignored files and repositories inside.
+"$0" checkout --quiet --no-overwrite-ignore --no-track -B "$branch" "refs/remotes/origin/$branch" || exit 22
 "$0" config "branch.$branch.remote" origin && "$0" config "branch.$branch.merge" "refs/heads/$branch" || exit 20
 # A clone of one branch fetches no other.
 "$0" rev-parse -q --verify "$branch@{upstream}" >/dev/null 2>&1 || "$0" remote set-branches --add origin "$branch"
+"$0" for-each-ref refs/tags > "$own/agentd-tags" && "$0" config agentd.session "$id" || exit 20
 # An attempt before this one may have put the work aside.
 if "$0" stash list --format=%s | grep -qF "$message"; then echo files; fi
 if [ -n "$("$0" for-each-ref --count=1 "refs/agentd/before/$id")" ]; then echo commits; fi
@@ -88,6 +117,8 @@ pub struct Reset<'a> {
     pub temporary: &'a Path,
     /// Id of the session, which names the references of kept commits.
     pub session: &'a str,
+    /// Whether the session has tried before, and the attempt was cut or failed.
+    pub is_repeated: bool,
 }
 
 /// Work that a reset has put aside.
@@ -107,7 +138,7 @@ pub struct RepositoryWork {
     pub ahead: u64,
     /// Whether files are changed or new. `true` if that cannot be determined.
     pub dirty: bool,
-    /// Stashes and submodules.
+    /// Stashes, submodules and further worktrees.
     pub other: Vec<String>,
 }
 
@@ -125,6 +156,7 @@ impl RepositoryWork {
         }
         parts.extend(self.other.iter().map(|other| match other.as_str() {
             "stash" => "a stash".to_owned(),
+            "worktrees" => "further worktrees".to_owned(),
             _ => "submodules, which agentd does not examine".to_owned(),
         }));
         (!parts.is_empty()).then(|| parts.join(", "))
@@ -134,11 +166,10 @@ impl RepositoryWork {
 impl Git<'_> {
     /// Reads the head of the working tree at `place`, and the work that a removal would lose.
     #[boxed]
-    pub async fn work(&self, place: &Path, is_worktree: bool) -> Result<RepositoryWork, GitError> {
+    pub async fn work(&self, place: &Path) -> Result<RepositoryWork, GitError> {
         let facts = self.facts(place).await?;
         let script = format!("{ENTER}{UNSAVED}");
-        let kind = if is_worktree { "worktree" } else { "clone" };
-        let args = vec![place.as_os_str().into(), kind.into()];
+        let args = vec![place.as_os_str().into()];
         let output = match self.script(&script, args, &Surroundings::System { transport: "none" }).await? {
             Ok(output) => output,
             Err(failure) => return Err(unreadable(place, &failure)),
@@ -148,7 +179,8 @@ impl Git<'_> {
         let ahead = lines.next().and_then(|count| count.trim().parse().ok()).unwrap_or(0);
         let words: Vec<&str> = lines.collect();
         let dirty = facts.dirty.unwrap_or(true) || words.contains(&"new");
-        let other = words.into_iter().filter(|word| *word != "new").map(str::to_owned).collect();
+        let mut other: Vec<String> = words.into_iter().filter(|word| *word != "new").map(str::to_owned).collect();
+        other.dedup();
         Ok(RepositoryWork { facts, ahead, dirty, other })
     }
 
@@ -187,6 +219,7 @@ impl Git<'_> {
         let args = std::iter::once(place.as_os_str().into())
             .chain(args)
             .chain([reset.session.into(), message.into()])
+            .chain([if reset.is_repeated { "repeated" } else { "" }.into()])
             .collect();
         let done = self.script(&script, args, &Surroundings::System { transport: "file" }).await?;
         self.remove(reset.temporary, reset.temporary).await?;
@@ -196,16 +229,29 @@ impl Git<'_> {
                 Ok(ResetOutcome { stashed: has("files"), kept_commits: has("commits") })
             }
             Err(ScriptFailure { status: 22, stderr }) => {
-                let message = format!(
-                    "{} has a merge, a rebase or changes that cannot be put aside; finish or undo them: {stderr}",
-                    place.display()
-                );
-                Err(GitError::new(reason::REPOSITORY_BUSY, message.trim_end_matches([' ', ':'])))
+                let why = "it has a merge or rebase in progress, or files that git cannot put aside";
+                Err(busy(place, why, &stderr))
             }
+            Err(ScriptFailure { status: 23, .. }) => {
+                let branch = reset.from.branch.unwrap_or("of its HEAD");
+                let message = format!("{} has no branch {branch:?}", reset.from.url);
+                Err(GitError::new(reason::NO_SUCH_BRANCH, message))
+            }
+            Err(ScriptFailure { status: 24, .. }) => {
+                Err(busy(place, "its own configuration has filters, which are programs", ""))
+            }
+            Err(ScriptFailure { status: 25, .. }) => Err(busy(place, "it has submodules", "")),
             Err(failure) if failure.status == 21 => Err(taken(place)),
             Err(failure) => Err(failed(reason::RESET_FAILED, &format!("cannot reset {}", place.display()), &failure)),
         }
     }
+}
+
+/// Returns the failure for a repository that agentd does not reset.
+fn busy(place: &Path, why: &str, words: &str) -> GitError {
+    let words = if words.is_empty() { String::new() } else { format!(": {words}") };
+    let message = format!("cannot reset {}: {why}{words}; finish or undo that, or move it away", place.display());
+    GitError::new(reason::REPOSITORY_BUSY, message)
 }
 
 /// Returns the failure for a repository that cannot be entered or read.

@@ -39,7 +39,7 @@ const KEEPER_TIME: Duration = Duration::from_secs(3);
 
 /// Variables that bind a command to another repository, or that let git write or run something else (git(1),
 /// "ENVIRONMENT VARIABLES").
-const WITHHELD: [&str; 20] = [
+const WITHHELD: [&str; 22] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -60,6 +60,8 @@ const WITHHELD: [&str; 20] = [
     "DISPLAY",
     "WAYLAND_DISPLAY",
     "GIT_QUARANTINE_PATH",
+    "GIT_ATTR_SOURCE",
+    "GIT_CONFIG_COUNT",
 ];
 
 /// Runner of git for the repositories of one session.
@@ -131,10 +133,6 @@ impl Git<'_> {
             max_output: MAX_OUTPUT,
             ..RunRequest::default()
         };
-        let late = || {
-            let message = "git did not finish in time; repositories.deadline sets the limit";
-            GitError::new(reason::REPOSITORY_TIMED_OUT, message)
-        };
         let ran = match tokio::time::timeout(time + KEEPER_TIME, runner::run(self.keeper, &request)).await {
             Ok(Ok(ran)) => ran,
             Ok(Err(error)) => {
@@ -158,7 +156,9 @@ impl Git<'_> {
         let mut variables: Vec<Variable> = Vec::new();
         let transport = match surroundings {
             Surroundings::Terminal(credential) => {
-                let is_kept = |name: &str| !WITHHELD.contains(&name) && !name.starts_with("GIT_CONFIG_");
+                let is_numbered =
+                    |name: &str| name.starts_with("GIT_CONFIG_KEY_") || name.starts_with("GIT_CONFIG_VALUE_");
+                let is_kept = |name: &str| !WITHHELD.contains(&name) && !is_numbered(name);
                 let kept = self.terminal.iter().filter(|(name, _)| is_kept(name));
                 variables.extend(
                     kept.map(|(name, value)| Variable { name: name.as_str().into(), value: value.clone().into() }),
@@ -178,7 +178,9 @@ impl Git<'_> {
                     ("core.hooksPath", "/dev/null"),
                     ("core.untrackedCache", "false"),
                     ("safe.bareRepository", "explicit"),
+                    ("core.alternateRefsCommand", "true"),
                     ("commit.gpgSign", "false"),
+                    ("log.showSignature", "false"),
                 ];
                 settings.extend(off.map(|(key, value)| (key.to_owned(), value.to_owned())));
                 transport
@@ -224,7 +226,7 @@ impl Git<'_> {
         for hidden in self.hidden.iter().filter_map(|value| std::str::from_utf8(value).ok()) {
             text = text.replace(hidden.trim(), HIDDEN);
         }
-        let words: Vec<String> = without_users(&text).split(' ').map(repository::masked).collect();
+        let words: Vec<String> = with_hosts(&text).split(' ').map(repository::masked).collect();
         words.join(" ").chars().take(MAX_WORDS).collect()
     }
 }
@@ -232,17 +234,29 @@ impl Git<'_> {
 /// Text in place of a part that may be a credential.
 const HIDDEN: &str = "(hidden)";
 
-/// Returns the text without the user and password of each URL.
-fn without_users(text: &str) -> String {
+/// Returns the text with only the scheme and the host of each URL. Settings of the user can put a token into any other
+/// part.
+fn with_hosts(text: &str) -> String {
     let mut parts = text.split("://");
     let mut shown = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let end = part.find(['/', '\'', '"', ' ']).unwrap_or(part.len());
-        let from = part[..end].rfind('@').map_or(0, |at| at + 1);
+        let end = part.find(['\'', '"', ' ']).unwrap_or(part.len());
+        let authority = part[..end].split('/').next().unwrap_or_default();
+        let host = authority.rsplit('@').next().unwrap_or_default();
         shown.push_str("://");
-        shown.push_str(&part[from..]);
+        shown.push_str(host);
+        if part[..end].len() > authority.len() {
+            shown.push_str("/…");
+        }
+        shown.push_str(&part[end..]);
     }
     shown
+}
+
+/// Returns the failure for a step that took too long.
+fn late() -> GitError {
+    let message = "git did not finish in time; repositories.deadline sets the limit";
+    GitError::new(reason::REPOSITORY_TIMED_OUT, message)
 }
 
 /// Returns the failure for a script that ended with a status that has no meaning of its own.
@@ -269,7 +283,7 @@ mod tests {
         let token = agentd_keeper::tokens::examples().next().unwrap();
         let shown =
             git.shown(&format!("fatal: 'https://kim:pw@host/r' hunter2\n\nhint: try\nerror: {token} at ssh://h"));
-        assert_eq!(shown, "fatal: 'https://host/r' (hidden); error: (hidden) at ssh://h");
+        assert_eq!(shown, "fatal: 'https://host/…' (hidden); error: (hidden) at ssh://h");
     }
 
     #[test]

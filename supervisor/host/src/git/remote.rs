@@ -8,27 +8,26 @@ use agentd_api::reason;
 use async_recursion::async_recursion as boxed;
 use zeroize::Zeroizing;
 
-use super::{Git, GitError, ScriptFailure, Surroundings, failed};
+use super::{Git, GitError, ScriptFailure, Surroundings, failed, late};
+use crate::work;
 
 /// Variable with the password for git's credential helper. Only the processes of one clone have it.
 pub(super) const PASSWORD: &str = "AGENTD_GIT_PASSWORD";
 
-/// Clones `$2` into the temporary directory `$1`. The rest are options.
+/// Clones `$2` into the temporary directory `$1`. The rest are options. Notes the tags, so that later tags are known as
+/// local work.
 const CLONE: &str = r#"
 temp=$1 url=$2
 shift 2
 rm -rf -- "$temp" || exit 1
-"$0" clone --quiet "$@" -- "$url" "$temp" && exit 0
+"$0" clone --quiet "$@" -- "$url" "$temp"
 status=$?
-rm -rf -- "$temp"
+if [ $status = 0 ] && [ -d "$temp/.git" ]; then
+  "$0" -C "$temp" for-each-ref refs/tags > "$temp/.git/agentd-tags"
+  status=$?
+fi
+[ $status = 0 ] || rm -rf -- "$temp"
 exit $status
-"#;
-
-/// Gives the temporary directory its name. The place may be an empty directory.
-pub(super) const RENAME: &str = r#"
-[ ! -d "$2" ] || rmdir -- "$2" || exit 12
-[ ! -e "$2" ] || exit 12
-mv -- "$1" "$2"
 "#;
 
 /// Password or token for the server of one address.
@@ -79,6 +78,8 @@ pub struct Remote<'a> {
     pub url: &'a str,
     pub branch: Option<&'a str>,
     pub depth: Option<NonZeroU32>,
+    /// Id of the session, which is noted in the clone.
+    pub session: &'a str,
     /// Author of commits, as `user.name` and `user.email` of the clone.
     pub user: (Option<&'a str>, Option<&'a str>),
     pub credential: Option<&'a Credential>,
@@ -105,7 +106,7 @@ impl Git<'_> {
     #[boxed]
     pub async fn clone_remote(&self, remote: &Remote<'_>, temporary: &Path) -> Result<(), GitError> {
         let (name, email) = remote.user;
-        let user = [("user.name", name), ("user.email", email)];
+        let user = [("agentd.session", Some(remote.session)), ("user.name", name), ("user.email", email)];
         let user = user.into_iter().filter_map(|(key, value)| Some(format!("--config={key}={}", value?).into()));
         let args = [temporary.as_os_str().into(), remote.address(), "--origin=origin".into()];
         let args = args.into_iter().chain(remote.options()).chain(user).collect();
@@ -115,36 +116,49 @@ impl Git<'_> {
         }
     }
 
-    /// Clones one branch of a remote into a temporary bare repository. Objects of `place` are used and not fetched
-    /// again. The configuration of `place` is not read.
+    /// Clones one branch of a remote, with its whole history, into a temporary bare repository. Objects of `place` are
+    /// used and not fetched again. The configuration of `place` is not read.
     pub(super) async fn fetch_aside(
         &self,
         remote: &Remote<'_>,
         place: &Path,
         temporary: &Path,
     ) -> Result<(), GitError> {
-        let reference = (remote.depth.is_none()).then(|| {
-            let objects = place.as_os_str().to_owned();
-            [ByteString::from("--reference-if-able"), objects.into()]
-        });
+        let remote = &Remote { depth: None, ..*remote };
+        let reference = [ByteString::from("--reference-if-able"), place.as_os_str().into()];
         let args = [temporary.as_os_str().into(), remote.address(), "--bare".into(), "--single-branch".into()];
-        let args = args.into_iter().chain(remote.options()).chain(reference.into_iter().flatten()).collect();
+        let args = args.into_iter().chain(remote.options()).chain(reference).collect();
         match self.script(CLONE, args, &Surroundings::Terminal(remote.credential)).await? {
             Ok(_) => Ok(()),
             Err(failure) => Err(refused(remote, &failure)),
         }
     }
 
-    /// Gives a temporary directory its final name.
+    /// Gives a temporary directory its final name, which an empty directory may have. Otherwise removes the temporary
+    /// directory.
     #[boxed]
     pub async fn rename(&self, temporary: &Path, place: &Path) -> Result<(), GitError> {
-        let args = vec![temporary.as_os_str().into(), place.as_os_str().into()];
-        match self.script(RENAME, args, &Surroundings::System { transport: "none" }).await? {
-            Ok(_) => Ok(()),
-            Err(ScriptFailure { status: 12, .. }) => Err(taken(place)),
-            Err(failure) => Err(failed(reason::CLONE_FAILED, &format!("cannot create {}", place.display()), &failure)),
-        }
+        // rename(2) replaces only an empty directory, and does that in one step.
+        let (from, to) = (temporary.to_owned(), place.to_owned());
+        let renaming = tokio::time::timeout_at(self.deadline.into(), work::blocking(move || std::fs::rename(from, to)));
+        let error = match renaming.await {
+            Ok(Ok(Ok(()))) => return Ok(()),
+            Ok(Ok(Err(error))) if is_taken(&error) => taken(place),
+            Ok(Ok(Err(error))) => {
+                GitError::new(reason::CLONE_FAILED, format!("cannot create {}: {error}", place.display()))
+            }
+            Ok(Err(_)) | Err(_) => late(),
+        };
+        // The first failure is the one to report.
+        let _ = self.remove(temporary, temporary).await;
+        Err(error)
     }
+}
+
+/// Reports whether something else has the name (rename(2)).
+fn is_taken(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(error.kind(), ErrorKind::DirectoryNotEmpty | ErrorKind::AlreadyExists | ErrorKind::NotADirectory)
 }
 
 /// Returns the failure for a place that something else has.
@@ -203,8 +217,14 @@ mod tests {
 
     #[test]
     fn a_failure_has_the_reason_that_git_names() {
-        let remote =
-            Remote { url: "https://host/r", branch: Some("b"), depth: None, user: (None, None), credential: None };
+        let remote = Remote {
+            session: "s",
+            url: "https://host/r",
+            branch: Some("b"),
+            depth: None,
+            user: (None, None),
+            credential: None,
+        };
         let of = |stderr: &str| refused(&remote, &ScriptFailure { status: 128, stderr: stderr.to_owned() }).reason;
         let prompt = "fatal: could not read Username for 'https://host': terminal prompts disabled";
         assert_eq!(of(prompt), "RepositoryLogin");
@@ -215,7 +235,9 @@ mod tests {
 
     #[test]
     fn a_path_with_a_depth_is_cloned_by_git_and_not_copied() {
-        let of = |url, depth| Remote { url, branch: None, depth, user: (None, None), credential: None }.address();
+        let of = |url, depth| {
+            Remote { session: "s", url, branch: None, depth, user: (None, None), credential: None }.address()
+        };
         assert_eq!(of("/srv/r", NonZeroU32::new(1)), ByteString::from("file:///srv/r"));
         assert_eq!(of("/srv/r", None), ByteString::from("/srv/r"));
     }

@@ -10,8 +10,8 @@ use async_recursion::async_recursion as boxed;
 use super::remote::taken;
 use super::{Git, GitError, ScriptFailure, Surroundings, failed};
 
-/// Adds a worktree of the repository `$1` at the temporary path `$2`, on the branch `$3`. Removes what an earlier
-/// attempt left there.
+/// Adds a worktree of the repository `$1` at the temporary path `$2`, on the branch `$3`, and notes the session `$4` in
+/// it. Removes what an earlier attempt left there.
 const ADD: &str = r#"
 cd -- "$1" || exit 21
 "$0" rev-parse --git-dir >/dev/null || exit 21
@@ -23,6 +23,7 @@ else
   "$0" rev-parse -q --verify HEAD >/dev/null || exit 24
   "$0" worktree add --quiet --no-track -b "$3" -- "$2" >/dev/null || exit 20
 fi
+own=$("$0" -C "$2" rev-parse --absolute-git-dir) && printf '%s\n' "$4" > "$own/agentd-session"
 "#;
 
 /// Tells the repository `$1` that its worktree is at `$2` now.
@@ -40,28 +41,45 @@ other=$("$0" rev-parse --path-format=absolute --git-common-dir) || exit 25
 [ "$own" -ef "$other" ] || exit 25
 "#;
 
-/// Removes what an attempt left at the temporary path `$2` for a worktree of the repository `$1`.
+/// Removes the branch `$branch` of an attempt or a worktree if another branch has its commits.
+const DROP_BRANCH: &str = r#"
+drop_branch() {
+  tip=$("$0" rev-parse -q --verify "refs/heads/$1") || return 0
+  others=$("$0" for-each-ref --contains "$tip" --format=x refs/heads refs/remotes | wc -l)
+  if [ "$others" -gt 1 ]; then "$0" branch --quiet -D -- "$1" >/dev/null 2>&1; fi
+}
+drop() {
+  rm -rf -- "$1" 2>/dev/null && return 0
+  find "$1" -type d ! -perm -u+w -exec chmod u+w {} +
+  rm -rf -- "$1"
+}
+"#;
+
+/// Removes what an attempt left at the temporary path `$2` for a worktree of the repository `$1`. With `$4`, the branch
+/// `$3` is removed too.
 const DISCARD: &str = r#"
-if cd -- "$1"; then "$0" worktree remove --force --force -- "$2" 2>/dev/null; fi
-rm -rf -- "$2"
+if cd -- "$1"; then
+  "$0" worktree remove --force --force -- "$2" 2>/dev/null
+  [ -z "$4" ] || drop_branch "$3"
+fi
+drop "$2"
 "#;
 
 /// Removes the worktree `$2` of the repository `$1`. It gets the name `$5` first, so that a kill leaves no half tree.
-/// With `$4`, the branch `$3` is removed too if its commits are in another branch.
+/// With `$4`, the branch `$3` is removed too.
 const REMOVE: &str = r#"
 cd -- "$1" || exit 21
+# A cut attempt to add the worktree.
+"$0" worktree remove --force --force -- "$5" 2>/dev/null
 if [ -d "$2" ]; then
-  rm -rf -- "$5" && mv -- "$2" "$5" || exit 20
+  drop "$5" && mv -- "$2" "$5" || exit 20
 fi
 if ! "$0" worktree remove --force -- "$2" && "$0" worktree list --porcelain | grep -qxF "worktree $2"; then
   [ ! -d "$5" ] || mv -- "$5" "$2"
   exit 20
 fi
-rm -rf -- "$5" || exit 20
-if [ -n "$4" ] && tip=$("$0" rev-parse -q --verify "refs/heads/$3"); then
-  others=$("$0" for-each-ref --contains "$tip" --format=x refs/heads refs/remotes | wc -l)
-  if [ "$others" -gt 1 ]; then "$0" branch --quiet -D -- "$3" >/dev/null 2>&1; fi
-fi
+drop "$5" || exit 20
+[ -z "$4" ] || drop_branch "$3"
 exit 0
 "#;
 
@@ -71,14 +89,24 @@ pub struct Worktree<'a> {
     /// Path of the local repository.
     pub of: &'a Path,
     pub branch: &'a str,
+    /// Whether agentd chose the branch. Its removal is then agentd's task.
+    pub is_own_branch: bool,
+    /// Id of the session, which is noted in the worktree.
+    pub session: &'a str,
+}
+
+impl Worktree<'_> {
+    fn own(&self) -> &'static str {
+        if self.is_own_branch { "own" } else { "" }
+    }
 }
 
 impl Git<'_> {
     /// Adds the worktree at a temporary path. Creates its branch if it does not exist.
     #[boxed]
     pub async fn add_worktree(&self, worktree: &Worktree<'_>, temporary: &Path) -> Result<(), GitError> {
-        let Worktree { of, branch } = worktree;
-        let args = vec![of.as_os_str().into(), temporary.as_os_str().into(), (*branch).into()];
+        let Worktree { of, branch, session, .. } = worktree;
+        let args = vec![of.as_os_str().into(), temporary.as_os_str().into(), (*branch).into(), (*session).into()];
         match self.script(ADD, args, &Surroundings::Terminal(None)).await? {
             Ok(_) => Ok(()),
             Err(ScriptFailure { status: 21, stderr }) => Err(no_repository(of, &stderr)),
@@ -119,9 +147,10 @@ impl Git<'_> {
 
     /// Removes what an attempt to add a worktree left at its temporary path.
     #[boxed]
-    pub async fn discard_worktree(&self, of: &Path, temporary: &Path) -> Result<(), GitError> {
-        let args = vec![of.as_os_str().into(), temporary.as_os_str().into()];
-        match self.script(DISCARD, args, &Surroundings::Terminal(None)).await? {
+    pub async fn discard_worktree(&self, worktree: &Worktree<'_>, temporary: &Path) -> Result<(), GitError> {
+        let (of, branch) = (worktree.of.as_os_str(), worktree.branch);
+        let args = vec![of.into(), temporary.as_os_str().into(), branch.into(), worktree.own().into()];
+        match self.script(&format!("{DROP_BRANCH}{DISCARD}"), args, &Surroundings::Terminal(None)).await? {
             Ok(_) => Ok(()),
             Err(failure) => {
                 let what = format!("cannot remove {}", temporary.display());
@@ -131,19 +160,12 @@ impl Git<'_> {
     }
 
     /// Removes the worktree at `place` with its uncommitted changes, under the temporary name `aside`. A branch that
-    /// agentd created is removed as well, if another branch has its commits.
+    /// agentd chose is removed as well, if another branch has its commits.
     #[boxed]
-    pub async fn remove_worktree(
-        &self,
-        worktree: &Worktree<'_>,
-        place: &Path,
-        aside: &Path,
-        is_own_branch: bool,
-    ) -> Result<(), GitError> {
-        let own = if is_own_branch { "own" } else { "" };
-        let (of, place_text) = (worktree.of.as_os_str(), place.as_os_str());
-        let args = vec![of.into(), place_text.into(), worktree.branch.into(), own.into(), aside.as_os_str().into()];
-        match self.script(REMOVE, args, &Surroundings::Terminal(None)).await? {
+    pub async fn remove_worktree(&self, worktree: &Worktree<'_>, place: &Path, aside: &Path) -> Result<(), GitError> {
+        let (of, at) = (worktree.of.as_os_str(), place.as_os_str());
+        let args = vec![of.into(), at.into(), worktree.branch.into(), worktree.own().into(), aside.as_os_str().into()];
+        match self.script(&format!("{DROP_BRANCH}{REMOVE}"), args, &Surroundings::Terminal(None)).await? {
             Ok(_) => Ok(()),
             Err(ScriptFailure { status: 21, stderr }) => Err(no_repository(worktree.of, &stderr)),
             Err(failure) => {

@@ -19,7 +19,7 @@ use agentd_api::repository::{RepositoryAction, RepositoryChanged, RepositorySpec
 use agentd_api::session::ConditionType;
 use agentd_environment::{SessionSnapshot, SnapshotPlace, SnapshotRequest};
 use agentd_host::directories::make_private;
-use agentd_host::git::{Git, GitError};
+use agentd_host::git::{Git, GitError, Worktree};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 
 use crate::bringup::{Failure, Progress};
@@ -54,6 +54,10 @@ pub(crate) async fn make_workspace(path: PathBuf) -> io::Result<()> {
             make_private(all).map_err(io::Error::other)?;
         }
         make_private(&path).map_err(io::Error::other)?;
+        // A link would lead the work on the repositories elsewhere.
+        if !std::fs::symlink_metadata(&path)?.is_dir() {
+            return Err(io::Error::new(io::ErrorKind::NotADirectory, "it is a link"));
+        }
         make_private(&path.join(ARTIFACTS)).map_err(io::Error::other)
     };
     agentd_host::work::blocking(make).await.unwrap_or_else(|error| Err(io::Error::other(error)))
@@ -158,6 +162,11 @@ impl<'a> Work<'a> {
             hidden,
             deadline,
         }
+    }
+
+    /// Describes the worktree that the specification requests.
+    fn worktree<'b>(&'b self, spec: &RepositorySpec, of: &'b Path, branch: &'b str) -> Worktree<'b> {
+        Worktree { of, branch, is_own_branch: spec.branch.is_none(), session: self.plan.id.as_str() }
     }
 
     /// Returns the path beside the place under which the repository is made and removed.

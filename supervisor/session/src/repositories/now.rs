@@ -30,7 +30,7 @@ async fn work(generation: &Generation, view: &RepositoryView) -> Result<Reposito
         hidden: &[],
         deadline: std::time::Instant::now() + READ,
     };
-    git.work(&view.place, view.worktree_of.is_some()).await.map_err(|error| error.message)
+    git.work(&view.place).await.map_err(|error| error.message)
 }
 
 /// Reports whether files of the repository are at its place.
@@ -51,8 +51,10 @@ async fn unsaved(generation: &Generation, view: &RepositoryView) -> Option<Strin
 
 fn has_work(view: &RepositoryView, unsaved: &str) -> Problem {
     let detail = format!("the repository {:?} at {} has {unsaved}", view.name, view.place.display());
-    Problem::new(Code::RepositoryHasWork, detail).hint("commit and push the work, or remove the repository with force")
+    Problem::new(Code::RepositoryHasWork, detail).hint(HAS_WORK_HINT)
 }
+
+const HAS_WORK_HINT: &str = "save the work elsewhere, or remove the repository with force";
 
 /// Returns the patch that replaces the repositories of a specification.
 fn patch_of(repos: &[RepositorySpec]) -> Result<SpecPatch, Problem> {
@@ -122,13 +124,31 @@ impl Sessions {
                     return Err(Problem::new(Code::NoSuchRepository, detail).hint("`agentctl repo ls` lists them"));
                 };
                 if !is_forced && known.state == RepositoryState::Retained {
-                    return Err(has_work(known, known.message.as_deref().unwrap_or("unsaved work")));
+                    let detail = known.message.clone().unwrap_or_else(|| format!("{name:?} has unsaved work"));
+                    return Err(Problem::new(Code::RepositoryHasWork, detail).hint(HAS_WORK_HINT));
                 }
             }
             let forced = is_forced.then(|| name.to_owned()).into_iter().collect();
             Ok((patch_of(&repos)?, RepositoryTerms { at_once, forced }))
         };
         self.change_spec_with(session, make, ExpectedGeneration::Any, requester).await.map(drop)
+    }
+
+    /// Refuses a change of the place or the kind of a repository.
+    pub(crate) fn keep_places(view: &SessionView, changed: &SessionSpec) -> Result<(), Problem> {
+        for wanted in &changed.repos {
+            let name = wanted.name();
+            let is_other = |known: &&RepositorySpec| {
+                known.name() == name && (known.place() != wanted.place() || known.local() != wanted.local())
+            };
+            if view.spec.repos.iter().any(|known| is_other(&known)) {
+                let detail =
+                    format!("the `path` of the repository {name:?} does not change, nor whether it is a worktree");
+                let hint = "remove the repository first, or add another one with another name";
+                return Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses a changed specification without a repository that has unsaved work.

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use agentd_api::SessionId;
 use agentd_api::reason;
 use agentd_api::repository::{RepositoryAction, RepositoryChanged, RepositorySpec, RepositoryState};
 use agentd_fault::Point;
-use agentd_host::git::{Credential, Found, Git, GitError, Located, Remote, Reset, ResetOutcome, Worktree, taken};
+use agentd_host::git::{Credential, Found, Git, GitError, Located, Remote, Reset, ResetOutcome, taken};
 use agentd_host::repository::without_credentials;
 use zeroize::Zeroizing;
 
@@ -27,24 +28,42 @@ impl Work<'_> {
         let terminal = self.terminal().await;
         let fail = |error| (first, error);
         let located = self.git(terminal, &[]).locate(self.plan.root(), &spec.place()).await.map_err(fail)?;
+        // Another session may have the same directory and the same repository.
+        let _alone = self.plan.daemon.repositories.alone(&located.place).await;
+        let located = self.git(terminal, &[]).locate(self.plan.root(), &spec.place()).await.map_err(fail)?;
         let credential = self.credential(spec, &located).await.map_err(fail)?;
         let hidden: Vec<Vec<u8>> = credential.iter().map(|(_, value)| value.to_vec()).collect();
         let credential = credential.as_ref().map(|(credential, _)| credential);
         let git = self.git(terminal, &hidden);
-        // Nothing in the journal says that this session has reset the repository, so it is as another left it.
-        let is_reset =
-            known.is_none_or(|known| known.action == RepositoryAction::Reset && known.state != RepositoryState::Ready);
         let action = match (located.found, spec.worktree) {
             (Found::Nothing, _) => first,
-            (Found::Repository, false) if self.plan.is_new && is_reset => RepositoryAction::Reset,
+            (Found::Repository, false) if self.is_to_be_reset(&located, known).await => RepositoryAction::Reset,
             (Found::Repository, false) | (Found::Worktree, true) => RepositoryAction::Keep,
             _ => return Err(fail(taken(&located.place))),
         };
         let done = match action {
-            RepositoryAction::Keep => self.keep(&git, spec, known, &located.place).await,
-            _ => self.make(&git, spec, action, credential, &located.place).await,
+            RepositoryAction::Keep => self.keep(&git, spec, known, &located).await,
+            _ => self.make(&git, spec, (action, known), credential, &located.place).await,
         };
         done.map_err(|error| (action, error))
+    }
+
+    /// Reports whether a new session brings the clone to its branch: a session made the clone and is removed, or this
+    /// session's own reset was cut. A clone that no session made is the user's.
+    async fn is_to_be_reset(&self, located: &Located, known: Option<&KnownRepository>) -> bool {
+        let is_done =
+            |known: &KnownRepository| known.action != RepositoryAction::Reset || known.state == RepositoryState::Ready;
+        if !self.plan.is_new || known.is_some_and(is_done) {
+            return false;
+        }
+        match located.maker.as_deref().map(str::parse::<SessionId>) {
+            Some(Ok(maker)) if maker == self.plan.id => known.is_some(),
+            Some(Ok(maker)) => {
+                let directory = self.plan.daemon.directories.session(&maker);
+                agentd_host::work::blocking(move || !directory.exists()).await.unwrap_or(false)
+            }
+            Some(Err(_)) | None => false,
+        }
     }
 
     /// Clones, resets or adds a worktree.
@@ -52,7 +71,7 @@ impl Work<'_> {
         &self,
         git: &Git<'_>,
         spec: &RepositorySpec,
-        action: RepositoryAction,
+        (action, known): (RepositoryAction, Option<&KnownRepository>),
         credential: Option<&Credential>,
         place: &Path,
     ) -> Result<(), GitError> {
@@ -67,13 +86,13 @@ impl Work<'_> {
         let message = match (action, spec.local()) {
             (RepositoryAction::Reset, _) => {
                 let (from, session) = (self.remote(spec, credential), self.plan.id.as_str());
-                let reset = Reset { from, temporary: &temporary, session };
+                let reset = Reset { from, temporary: &temporary, session, is_repeated: known.is_some() };
                 put_aside(git.reset(place, &reset).await?, session)
             }
             (_, Some(of)) => {
                 let branch = branch_of(self.plan, spec);
                 let _alone = self.plan.daemon.repositories.alone(of).await;
-                let worktree = Worktree { of, branch: &branch };
+                let worktree = self.worktree(spec, of, &branch);
                 git.add_worktree(&worktree, &temporary).await?;
                 pass(Point::DaemonRepositoryMade)?;
                 git.rename(&temporary, place).await?;
@@ -97,11 +116,12 @@ impl Work<'_> {
         git: &Git<'_>,
         spec: &RepositorySpec,
         known: Option<&KnownRepository>,
-        place: &Path,
+        located: &Located,
     ) -> Result<(), GitError> {
+        let place = &located.place;
         if let Some(of) = spec.local() {
             let branch = branch_of(self.plan, spec);
-            let worktree = Worktree { of, branch: &branch };
+            let worktree = self.worktree(spec, of, &branch);
             git.belongs(&worktree, place).await?;
             if known.is_some_and(|known| known.state == RepositoryState::Working) {
                 // The daemon may have ended before it told the repository about the tree's final path.
@@ -114,14 +134,23 @@ impl Work<'_> {
         if let Some(url) = &spec.url {
             git.set_url(place, url).await?;
         }
+        let facts = git.facts(place).await?;
         let is_recorded = known.is_some_and(|known| known.state == RepositoryState::Ready && known.spec == *spec);
         if is_recorded {
-            return git.facts(place).await.map(drop);
+            return Ok(());
         }
         // A failure after the clone, or a kill before its record, must not hide that the session made it.
-        let made = known.filter(|known| !known.is_accepted && known.made.is_none());
+        let is_own = located.maker.as_deref() == Some(self.plan.id.as_str());
+        let made = known.filter(|known| is_own && !known.is_accepted);
         let action = made.map_or(RepositoryAction::Keep, |known| known.action);
-        self.ready(git, spec, action, place, None).await
+        let message = match (&spec.branch, &facts.branch) {
+            (Some(wanted), present) if Some(wanted) != present.as_ref() => {
+                Some(format!("it stays on {}", present.as_deref().map_or("its commit", |branch| branch)))
+            }
+            _ if !is_own => Some("another one made it, so it stays at a removal".to_owned()),
+            _ => None,
+        };
+        self.ready(git, spec, action, place, message).await
     }
 
     /// Refuses a repository at the place that has another remote.
@@ -161,6 +190,7 @@ impl Work<'_> {
             url: spec.url.as_deref().unwrap_or_default(),
             branch: spec.branch.as_deref(),
             depth: spec.depth,
+            session: self.plan.id.as_str(),
             user: (settings.user_name.as_deref(), settings.user_email.as_deref()),
             credential,
         }

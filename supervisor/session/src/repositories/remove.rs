@@ -1,12 +1,13 @@
 //! Removes repositories: one that the specification no longer has, and those of a session that is removed.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use agentd_api::reason;
 use agentd_api::repository::{RepositoryAction, RepositoryChanged, RepositorySpec, RepositoryState};
 use agentd_config::AtRemoval;
 use agentd_fault::Point;
-use agentd_host::git::{Found, Git, GitError, Worktree};
+use agentd_host::git::{Found, Git, GitError, Located};
 use tokio::sync::mpsc;
 
 use super::provide::{Failed, pass};
@@ -15,52 +16,71 @@ use crate::launch_plan::LaunchPlan;
 use agentd_decide::repositories::KnownRepository;
 
 impl Work<'_> {
-    /// Removes a repository, unless it has unsaved work and the removal is not forced.
+    /// Removes a repository that this session made, unless it has unsaved work and the removal is not forced. Another
+    /// one stays.
     pub(super) async fn remove(&self, known: &KnownRepository, is_forced: bool) -> Result<(), Failed> {
         let fail = |error| (RepositoryAction::Remove, error);
         let git = self.git(&[], &[]);
         let located = git.locate(self.plan.root(), &known.spec.place()).await.map_err(fail)?;
-        // Something that is no repository any more, or that the session has never used, stays.
-        let is_there = known.is_own() && matches!(located.found, Found::Repository | Found::Worktree);
-        let is_ours = is_there || (known.is_own() && located.found == Found::Nothing);
+        let _alone = self.plan.daemon.repositories.alone(&located.place).await;
+        let located = git.locate(self.plan.root(), &known.spec.place()).await.map_err(fail)?;
+        let is_there = self.is_own(&git, known, &located).await;
         if is_there && !is_forced {
-            let work = git.work(&located.place, known.spec.worktree).await.map_err(fail)?;
+            let work = git.work(&located.place).await.map_err(fail)?;
             if let Some(unsaved) = work.unsaved() {
                 let message = format!("{} has {unsaved}", located.place.display());
                 return Err(fail(GitError { reason: reason::REPOSITORY_HAS_WORK, message }));
             }
         }
-        if is_ours {
+        // After a kill, the files can be gone already.
+        let is_begun = known.action == RepositoryAction::Remove && known.state == RepositoryState::Working;
+        let is_removed = is_there || (is_begun && located.found == Found::Nothing);
+        if is_removed {
             let begun = self.record(&known.spec, Some(known), RepositoryAction::Remove, RepositoryState::Working);
             self.say(RepositoryChanged { place: located.place.clone(), ..begun }).await;
             pass(Point::DaemonRepositoryBegun).map_err(fail)?;
         }
-        self.delete(&git, &known.spec, &located.place, is_ours).await.map_err(fail)?;
+        self.delete(&git, &known.spec, &located.place, is_removed).await.map_err(fail)?;
         pass(Point::DaemonRepositoryDone).map_err(fail)?;
-        let removed = self.record(&known.spec, Some(known), RepositoryAction::Remove, RepositoryState::Removed);
+        let stays = !is_removed && located.found != Found::Nothing;
+        let removed = RepositoryChanged {
+            message: stays.then(|| format!("{} stays: this session did not make it", located.place.display())),
+            ..self.record(&known.spec, Some(known), RepositoryAction::Remove, RepositoryState::Removed)
+        };
         self.say(removed).await;
         Ok(())
     }
 
-    /// Deletes what an attempt left under the temporary name and, if it is the session's, the repository.
-    async fn delete(&self, git: &Git<'_>, spec: &RepositorySpec, place: &Path, is_ours: bool) -> Result<(), GitError> {
-        let aside = self.aside(place, spec);
-        match spec.local() {
-            Some(of) if is_ours => {
-                let branch = branch_of(self.plan, spec);
-                let _alone = self.plan.daemon.repositories.alone(of).await;
-                git.remove_worktree(&Worktree { of, branch: &branch }, place, &aside, spec.branch.is_none()).await
+    /// Reports whether this session made what is at the place.
+    async fn is_own(&self, git: &Git<'_>, known: &KnownRepository, located: &Located) -> bool {
+        if located.maker.as_deref() != Some(self.plan.id.as_str()) {
+            return false;
+        }
+        match (known.spec.local(), located.found) {
+            (None, Found::Repository) => true,
+            (Some(of), Found::Worktree) => {
+                let branch = branch_of(self.plan, &known.spec);
+                git.belongs(&self.worktree(&known.spec, of, &branch), &located.place).await.is_ok()
             }
-            _ if is_ours => git.remove(place, &aside).await,
-            _ => self.discard(git, spec, &aside).await,
+            _ => false,
         }
     }
 
-    /// Deletes what a cut attempt left under the temporary name.
-    async fn discard(&self, git: &Git<'_>, spec: &RepositorySpec, aside: &Path) -> Result<(), GitError> {
-        let Some(of) = spec.local() else { return git.remove(aside, aside).await };
+    /// Deletes the remains of a cut attempt and, with `is_whole`, the repository.
+    async fn delete(&self, git: &Git<'_>, spec: &RepositorySpec, place: &Path, is_whole: bool) -> Result<(), GitError> {
+        let aside = self.aside(place, spec);
+        let Some(of) = spec.local() else {
+            let from = if is_whole { place } else { &aside };
+            return git.remove(from, &aside).await;
+        };
+        let branch = branch_of(self.plan, spec);
         let _alone = self.plan.daemon.repositories.alone(of).await;
-        git.discard_worktree(of, aside).await
+        let worktree = self.worktree(spec, of, &branch);
+        if is_whole {
+            git.remove_worktree(&worktree, place, &aside).await
+        } else {
+            git.discard_worktree(&worktree, &aside).await
+        }
     }
 }
 
@@ -76,49 +96,78 @@ pub(crate) async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<Kept
     let (report, _nobody) = mpsc::channel(1);
     let work = Work::new(plan, &report);
     let git = work.git(&[], &[]);
-    let is_own = plan.workspace.is_some();
+    let root = plan.root().to_owned();
+    let is_workspace = plan.workspace.is_some();
+    if is_workspace && policy == AtRemoval::Keep {
+        return vec![KeptDirectory { path: root, reason: "workspaces.at_removal is \"keep\"".to_owned() }];
+    }
     let mut kept = Vec::new();
-    if is_own && policy == AtRemoval::Keep {
-        let path = plan.root().to_owned();
-        return vec![KeptDirectory { path, reason: "workspaces.at_removal is \"keep\"".to_owned() }];
-    }
-    let all = plan.repositories.all();
-    let mut clean = Vec::new();
-    // Attempts that were cut and not repeated.
-    for known in all.iter().filter(|known| known.state != RepositoryState::Ready) {
-        let aside = work.aside(&known.place, &known.spec);
-        if let Err(error) = work.discard(&git, &known.spec, &aside).await {
-            kept.push(KeptDirectory { path: aside, reason: error.message });
-        }
-    }
-    for known in all.iter().filter(|known| is_own || (known.spec.worktree && known.is_own())) {
-        let found = git.locate(plan.root(), &known.spec.place()).await.map(|located| located.found);
-        let unsaved = match found {
-            Ok(Found::Repository | Found::Worktree) => match git.work(&known.place, known.spec.worktree).await {
+    let mut keep = |path: &Path, reason: String| kept.push(KeptDirectory { path: path.to_owned(), reason });
+    let is_gone = is_workspace && is_missing(root.clone()).await;
+    let mut worktrees = Vec::new();
+    for known in plan.repositories.all() {
+        let located = if is_gone {
+            Ok(Located { place: known.place.clone(), found: Found::Nothing, maker: None })
+        } else {
+            git.locate(&root, &known.spec.place()).await
+        };
+        let located = match located {
+            Ok(located) => located,
+            Err(error) => {
+                keep(&known.place, error.message);
+                continue;
+            }
+        };
+        let is_own = work.is_own(&git, known, &located).await;
+        let is_worktree = known.spec.worktree && (is_own || located.found == Found::Nothing);
+        let goes = if is_workspace { located.found != Found::Nothing } else { is_own && is_worktree };
+        let unsaved = match located.found {
+            _ if !goes => None,
+            Found::Repository | Found::Worktree => match git.work(&located.place).await {
                 Ok(repository) => repository.unsaved(),
                 Err(error) => Some(error.message),
             },
-            Ok(_) => None,
-            Err(error) => Some(error.message),
+            Found::Other => Some("it is no repository any more".to_owned()),
+            Found::Nothing => None,
         };
         match unsaved {
-            Some(reason) => kept.push(KeptDirectory { path: known.place.clone(), reason }),
-            None => clean.push(known),
-        }
-    }
-    // The workspace goes or stays as a whole.
-    if !is_own || kept.is_empty() {
-        for known in clean.into_iter().filter(|known| known.spec.worktree) {
-            if let Err(error) = work.delete(&git, &known.spec, &known.place, true).await {
-                kept.push(KeptDirectory { path: known.place.clone(), reason: error.message });
+            Some(reason) => keep(&located.place, reason),
+            None if is_worktree => worktrees.push((known, located)),
+            None if known.state != RepositoryState::Ready && !is_workspace => {
+                if let Err(error) = work.delete(&git, &known.spec, &located.place, false).await {
+                    keep(&located.place, error.message);
+                }
             }
+            None => {}
         }
     }
-    if is_own && kept.is_empty() {
-        let aside = plan.root().with_file_name(format!(".removing-{}", plan.id));
-        if let Err(error) = git.remove(plan.root(), &aside).await {
-            kept.push(KeptDirectory { path: plan.root().to_owned(), reason: error.message });
+    if is_workspace && !is_gone {
+        let known: Vec<PathBuf> = plan.repositories.all().iter().map(|known| known.spec.place()).collect();
+        match git.others(&root, &known).await {
+            Ok(others) => others.iter().for_each(|path| keep(&root.join(path), "agentd did not make it".to_owned())),
+            Err(error) => keep(&root, error.message),
+        }
+    }
+    // A workspace goes or stays as a whole.
+    if is_workspace && !kept.is_empty() {
+        return kept;
+    }
+    for (known, located) in worktrees {
+        if let Err(error) = work.delete(&git, &known.spec, &located.place, true).await {
+            kept.push(KeptDirectory { path: located.place, reason: error.message });
+        }
+    }
+    if is_workspace && kept.is_empty() {
+        let aside = root.with_file_name(format!(".removing-{}", plan.id));
+        if let Err(error) = git.remove(&root, &aside).await {
+            kept.push(KeptDirectory { path: root, reason: error.message });
         }
     }
     kept
+}
+
+/// Reports whether nothing has this name.
+async fn is_missing(path: PathBuf) -> bool {
+    let look = move || std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound);
+    agentd_host::work::blocking(look).await.unwrap_or(false)
 }
