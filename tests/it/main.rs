@@ -82,6 +82,7 @@ mod service;
 mod silent;
 mod snapshot;
 mod spec;
+mod specs_in_files;
 mod stale_list;
 mod staleness;
 mod storage;

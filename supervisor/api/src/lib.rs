@@ -22,6 +22,7 @@ pub mod hint;
 pub mod id;
 pub mod isolation;
 pub mod keep;
+pub mod label;
 pub mod lock;
 pub mod note;
 pub mod paths;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, SessionName};
 use crate::isolation::Isolation;
+use crate::label::Labels;
 use crate::prerequisite::Requester;
 use crate::quantity;
 use crate::repository::RepositorySpec;
@@ -20,6 +21,9 @@ pub struct SessionSpec {
     /// Name of the session, unique among all sessions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<SessionName>,
+    /// Labels by which clients choose sessions, with the syntax of Kubernetes labels. agentd gives them no meaning.
+    #[serde(default, skip_serializing_if = "Labels::is_empty")]
+    pub labels: Labels,
     /// Name of an agent in the configuration; `demo` is built in. Without `agent` and `command`, the configured
     /// default applies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -183,6 +187,7 @@ impl SessionSpec {
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {
             name: None,
+            labels: Labels::new(),
             agent: None,
             command: None,
             directory: directory.into(),
@@ -259,6 +264,8 @@ pub enum Notation {
     Words,
     /// A JSON object.
     Object,
+    /// Texts, each with its own key behind the field's name: `labels.team=web`. A JSON object works too.
+    Texts,
     /// A JSON array of objects.
     Objects,
 }
@@ -287,9 +294,10 @@ const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &
     SpecField { name, effect, notation, detail }
 }
 
-/// All fields of the specification. A change of `environment` is one change, whatever it contains.
-pub const FIELDS: [SpecField; 22] = [
+/// All fields of the specification. A change of `environment` or `labels` is one change, whatever it contains.
+pub const FIELDS: [SpecField; 23] = [
     field("name", Effect::Live, Notation::Text, ""),
+    field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
     field("command", Effect::NextLaunch, Notation::Words, ""),
     field("directory", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
@@ -384,10 +392,10 @@ pub struct SpecPatch(pub serde_json::Map<String, Value>);
 mod tests {
     use super::*;
 
-    /// Names of the values in a JSON document. `environment` is one value.
+    /// Names of the values in a JSON document. `environment` and `labels` are one value each.
     fn names(prefix: &str, value: &Value, found: &mut Vec<String>) {
         match value {
-            Value::Object(fields) if prefix != "environment" => {
+            Value::Object(fields) if !["environment", "labels"].contains(&prefix) => {
                 for (name, value) in fields {
                     let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
                     names(&name, value, found);
@@ -402,6 +410,7 @@ mod tests {
         // All fields are named, so that a new field does not compile here.
         let spec = SessionSpec {
             name: Some("n".parse().unwrap()),
+            labels: Labels::from([("l".to_owned(), "v".to_owned())]),
             agent: Some("a".parse().unwrap()),
             command: Some(vec!["c".to_owned()]),
             directory: "/d".into(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::event::{Cause, StopRequested};
+use agentd_api::label::Selector;
 use agentd_api::route::{PrerequisiteWait, Wait, Within};
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionView, StopView};
 use agentd_api::status::{AgentList, AgentView, Health, HealthView, VersionView};
@@ -53,7 +54,7 @@ pub(super) fn agents(context: &Context) -> Answer {
     json(&AgentList { agents })
 }
 
-pub(super) async fn list(context: &Context, stale: bool) -> Answer {
+pub(super) async fn list(context: &Context, stale: bool, label: Option<Selector>) -> Answer {
     let mut list = SessionList {
         sessions: context.sessions.list().await,
         unreadable: context.sessions.unreadable(),
@@ -62,6 +63,9 @@ pub(super) async fn list(context: &Context, stale: bool) -> Answer {
     if context.caller.who != CallerClass::Owner {
         list.sessions.retain(|view| access::sees(&context.caller, view));
         list.unreadable.clear();
+    }
+    if let Some(label) = label {
+        list.sessions.retain(|view| label.matches(&view.spec.labels));
     }
     if stale {
         if matches!(context.caller.who, CallerClass::Stranger(_)) {

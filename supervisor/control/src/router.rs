@@ -220,7 +220,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Prune {} => prune::prune(context, request).await,
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
-        Call::Sessions { stale } => handlers::list(context, stale.unwrap_or(false)).await,
+        Call::Sessions { stale, label } => handlers::list(context, stale.unwrap_or(false), label).await,
         Call::CreateSession { wait, wait_for_prerequisites, force, degraded } => {
             let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::create(context, wait, terms, request).await

@@ -25,6 +25,7 @@ mod service;
 mod session;
 mod spec;
 mod spec_patch;
+mod specs;
 mod start;
 mod stream;
 mod table;

@@ -54,6 +54,7 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
     };
     let spec = SessionSpec {
         name: args.name,
+        labels: args.label.into_iter().collect(),
         agent: args.agent,
         command: Some(args.command).filter(|command| !command.is_empty()),
         initial_prompt: prompt.map(|prompt| prompt_text(&prompt)).transpose()?,
@@ -161,8 +162,13 @@ pub(crate) async fn create(
             other => return other,
         }
     }
-    spec.environment.snapshot = Some(client.add_snapshot(&of_this_terminal()).await?.id);
+    spec.environment.snapshot = Some(send_terminal(client).await?);
     client.create(&spec, terms).await
+}
+
+/// Sends this terminal's environment, and returns its id.
+pub(crate) async fn send_terminal(client: &Client) -> Result<String, Error> {
+    Ok(client.add_snapshot(&of_this_terminal()).await?.id)
 }
 
 /// Collects this terminal's environment. A name that is not UTF-8 has no form in the API, and is left out.

@@ -41,7 +41,7 @@ fn field<'a>(key: &'a str, text: &str) -> Result<(Vec<&'a str>, Value), Error> {
     // A key inside of an object, as environment.refresh or environment.env.NAME.
     let contains = |field: &&SpecField| {
         field.name == key
-            || field.notation == Notation::Object
+            || matches!(field.notation, Notation::Object | Notation::Texts)
                 && key.strip_prefix(field.name).is_some_and(|rest| rest.starts_with('.'))
     };
     let Some(field) = FIELDS.iter().find(contains) else {
@@ -51,8 +51,9 @@ fn field<'a>(key: &'a str, text: &str) -> Result<(Vec<&'a str>, Value), Error> {
             format!("the fields are {names}"),
         ));
     };
-    // A variable's name is one part, whatever it contains.
-    let names: Vec<&str> = key.splitn(3, '.').collect();
+    // The name of a variable or a label is one part, whatever it contains.
+    let parts = if field.notation == Notation::Texts { 2 } else { 3 };
+    let names: Vec<&str> = key.splitn(parts, '.').collect();
     if text.is_empty() {
         return Ok((names, Value::Null));
     }
@@ -75,6 +76,10 @@ fn field<'a>(key: &'a str, text: &str) -> Result<(Vec<&'a str>, Value), Error> {
                 usage(format!("the quotes in the value of {key} are not closed"), "close them".to_owned())
             })?),
         },
+        Notation::Texts if names.len() > 1 => Value::String(text.to_owned()),
+        Notation::Texts => json().filter(Value::is_object).ok_or_else(|| {
+            usage(format!("{text:?} is no JSON object"), format!("give {key}.KEY=VALUE; {key}.KEY= removes one"))
+        })?,
         Notation::Object => match names[..] {
             ["environment", "allow" | "drop"] => json().filter(Value::is_array).unwrap_or_else(commas),
             ["environment", "env", _] => Value::String(text.to_owned()),
@@ -120,6 +125,8 @@ mod tests {
     fn each_notation_has_its_value() {
         let given = [
             "name=42",
+            "labels.example.com/team=web",
+            "labels.old=",
             "limits.memory=4G",
             "limits.tasks=7",
             "limits.turn_seconds=",
@@ -133,6 +140,7 @@ mod tests {
         ];
         let wanted = json!({
             "name": "42",
+            "labels": { "example.com/team": "web", "old": null },
             "limits": { "memory": "4G", "tasks": 7, "turn_seconds": null },
             "tags": ["lab", "nightly"],
             "requires": ["vpn"],
@@ -149,6 +157,9 @@ mod tests {
         for given in [
             &["name"][..],
             &["colour=red"],
+            &["labels=team"],
+            &["labels=[1]"],
+            &["labels.a=1", "labels={}"],
             &["limits=1"],
             &["limits.memory.x=1"],
             &["environments.x=1"],

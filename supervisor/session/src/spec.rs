@@ -3,12 +3,12 @@
 use std::path::Component;
 use std::sync::Arc;
 
-use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
 use agentd_api::repository;
 use agentd_api::session::{SessionSpec, SessionView};
 use agentd_api::spec::{ChangedField, RepositoryTerms, SpecChanged, SpecPatch};
 use agentd_api::{Code, Problem};
+use agentd_api::{hint, label};
 use async_recursion::async_recursion as boxed;
 
 use super::{Session, Sessions};
@@ -168,6 +168,12 @@ fn validate(
     {
         return Err(error.problem());
     }
+    let labels = Some(&spec.labels).filter(|_| is_checked("labels")).into_iter().flatten();
+    for (key, value) in labels.clone() {
+        if let Err(error) = label::check(key, value) {
+            return invalid(&error.to_string(), error.hint());
+        }
+    }
     let script = spec.env_setup.as_deref().filter(|_| is_checked("env_setup")).unwrap_or_default();
     if let Some(name) = assigned_secrets(script.as_bytes()).first().map(|found| &found.name) {
         let detail =
@@ -179,7 +185,8 @@ fn validate(
         return invalid(&detail, &hint);
     }
     let words = command.unwrap_or_default().iter().map(|word| ("command", word.as_str()));
-    for (what, text) in words.chain([("script", script)]) {
+    let values = labels.flat_map(|(key, value)| [("label", key.as_str()), ("label", value.as_str())]);
+    for (what, text) in words.chain(values).chain([("script", script)]) {
         if let Some((_, issuer)) = agentd_keeper::tokens::find(text.as_bytes()).next() {
             let detail = format!("the session's {what} contains a token of {issuer}, which would be stored in clear");
             let hint = "declare the token as [secrets.NAME] in agentd.toml, and let the program read the variable";

@@ -23,6 +23,7 @@ use crate::drain::DrainView;
 use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use crate::event::Event;
 use crate::keep::{KeepRequest, KeepView};
+use crate::label::Selector;
 use crate::note::NoteView;
 use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
@@ -284,8 +285,8 @@ routes! {
     Keep = Post "/v1/environment/keep" (KeepRequest) => 200 Document(KeepView);
     /// Removes sessions at rest that match the criteria. With `dry_run` in the body lists them with their sizes.
     Prune = Post "/v1/prune" (PruneRequest) => 200 Document(PruneView);
-    /// Lists the sessions. With `stale` checks them now, and lists only those with findings of staleness.
-    Sessions = Get "/v1/sessions" { stale: bool } => 200 Document(SessionList);
+    /// Lists the sessions, or those with the labels. With `stale` checks them now, and lists only those with findings.
+    Sessions = Get "/v1/sessions" { stale: bool, label: Selector } => 200 Document(SessionList);
     /// Creates a session and begins its first launch.
     CreateSession = Post "/v1/sessions"
         { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }

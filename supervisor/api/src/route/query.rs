@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::Route;
 use crate::environment::Moment;
+use crate::label::Selector;
 use crate::problem::{Code, Problem};
 use crate::quantity::Time;
 
@@ -78,6 +79,20 @@ impl Value for Moment {
 
     fn write(&self) -> String {
         self.as_str().to_owned()
+    }
+}
+
+impl Value for Selector {
+    fn describe() -> String {
+        "`KEY=VALUE`, `KEY!=VALUE`, `KEY` or `!KEY`, or several of them with commas between".to_owned()
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        text.parse().ok()
+    }
+
+    fn write(&self) -> String {
+        self.to_string()
     }
 }
 

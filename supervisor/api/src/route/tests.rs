@@ -68,6 +68,10 @@ fn a_call_is_read_as_it_is_written() {
             "GET /v1/scripts?directory=%2Fa%20b%26c&diff=true",
         ),
         (
+            Call::Sessions { stale: None, label: "team=web, !old".parse().ok() },
+            "GET /v1/sessions?label=team%3Dweb%2C%21old",
+        ),
+        (
             Call::EnvironmentDifference { session: session(), from: Some(Moment::Created), to: None, values: None },
             "GET /v1/sessions/k3m/environment/diff?from=created",
         ),
@@ -122,6 +126,8 @@ fn unknown_keys_repeated_keys_and_bad_values_are_refused_with_the_keys_that_are_
         ("GET", "/v1/drain?wait", "GET /v1/drain takes no wait=", "wait is a time from 0 to 600 seconds"),
         ("GET", "/v1/drain?wait=11m", "GET /v1/drain takes no wait=11m", "wait is a time from 0 to 600 seconds"),
         ("POST", "/v1/reload?dry_run=yes", "POST /v1/reload takes no dry_run=yes", "dry_run is `true` or `false`"),
+        ("GET", "/v1/sessions?label=", "GET /v1/sessions takes no label=", "label is `KEY=VALUE`, `KEY!=VALUE`"),
+        ("GET", "/v1/sessions?label=a+b", "GET /v1/sessions takes no label=a b", "label is `KEY=VALUE`"),
         ("GET", "/v1/audit?limit=-1", "GET /v1/audit takes no limit=-1", "limit is a whole number from 0"),
         ("GET", "/v1/scripts?directory=%ff", "GET /v1/scripts cannot decode directory=%ff", "directory and diff"),
     ];

@@ -3,6 +3,7 @@
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
+pub(crate) mod files;
 pub(crate) mod plugin;
 pub(crate) mod prune;
 pub(crate) mod repository;
@@ -19,6 +20,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
 use repository::WorkspaceArgs;
+pub(crate) use spec::SelectorArgs;
 
 const STATUSES: &str = "\
 Exit status:
@@ -120,6 +122,8 @@ pub(crate) enum Command {
         /// Check the sessions now, stopped ones too, and list only those that are stale, with the findings
         #[arg(long)]
         stale: bool,
+        #[command(flatten)]
+        labels: SelectorArgs,
     },
     /// Show a session's spec, status and conditions
     Show { session: String },
@@ -152,6 +156,15 @@ pub(crate) enum Command {
     Set(spec::SetArgs),
     /// Edit a session's specification as TOML, with the editor of VISUAL or EDITOR
     Edit { session: String },
+    /// Print sessions as a file for `agentctl apply`, as JSON, or parts of them
+    Get(files::GetArgs),
+    /// Create and change sessions as files of specifications request them
+    ///
+    /// A file in TOML or YAML has the whole specification of one session, or `sessions` with many. A missing field
+    /// gets its default. Sessions that no file has stay unchanged.
+    Apply(files::ApplyArgs),
+    /// Show the differences between sessions and files of specifications
+    Diff(files::DiffArgs),
     /// List, add or remove the git repositories of a session
     #[command(subcommand)]
     Repo(repository::RepositoryCommand),
@@ -346,6 +359,9 @@ pub(crate) struct SpecArgs {
     /// A name for the session
     #[arg(long)]
     pub(crate) name: Option<SessionName>,
+    /// A label of the session, by which `agentctl ls -l` chooses sessions; may be repeated
+    #[arg(long, value_name = "KEY=VALUE", value_parser = spec::label)]
+    pub(crate) label: Vec<(String, String)>,
     /// The session's directory; by default the current one
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,

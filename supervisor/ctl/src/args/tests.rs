@@ -92,7 +92,11 @@ fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
                 continue;
             }
             known.insert(name.to_owned());
-            let session = if matches!(command.get_name(), "resume" | "wait") { " k3m" } else { "" };
+            let session = match command.get_name() {
+                "resume" | "wait" => " k3m",
+                "apply" => " -f team.yaml",
+                _ => "",
+            };
             let parse = |value: &str| {
                 let line = format!("agentctl {}{session} --{name}={value}", command.get_name());
                 Cli::try_parse_from(line.split(' '))

@@ -15,6 +15,7 @@ use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::keep::{KeepRequest, KeepView};
+use agentd_api::label::Selector;
 use agentd_api::note::NoteView;
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
@@ -127,13 +128,13 @@ impl Client {
         self.submit(&call, spec, Duration::ZERO).await
     }
 
-    pub(crate) async fn list(&self) -> Result<Document<SessionList>, Error> {
-        self.fetch(&Call::Sessions { stale: None }, Duration::ZERO).await
+    pub(crate) async fn list(&self, label: Option<Selector>) -> Result<Document<SessionList>, Error> {
+        self.fetch(&Call::Sessions { stale: None, label }, Duration::ZERO).await
     }
 
     /// Lists the stale sessions. The time limit covers a look at many directories.
-    pub(crate) async fn list_stale(&self) -> Result<Document<SessionList>, Error> {
-        self.fetch(&Call::Sessions { stale: Some(true) }, BUILDING).await
+    pub(crate) async fn list_stale(&self, label: Option<Selector>) -> Result<Document<SessionList>, Error> {
+        self.fetch(&Call::Sessions { stale: Some(true), label }, BUILDING).await
     }
 
     /// Finds a session by its id, its name, or an unambiguous prefix of its id. A complete id or name takes
@@ -151,7 +152,7 @@ impl Client {
         if !found.as_ref().is_err_and(is_unknown) {
             return found;
         }
-        let list = self.list().await?.value;
+        let list = self.list(None).await?.value;
         let beginning = |view: &&SessionView| view.id.as_str().starts_with(given);
         let mut candidates: Vec<&SessionView> = list.sessions.iter().filter(beginning).collect();
         match candidates.as_slice() {
@@ -567,7 +568,7 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_document_with_what_this_version_does_not_know() {
         let raw = r#"{"status":409,"code":"name-taken","detail":"taken","holder":"k3m"}"#;
-        let error = refusal(Call::Sessions { stale: None }.to_string(), 409, Bytes::from(raw));
+        let error = refusal(Call::Sessions { stale: None, label: None }.to_string(), 409, Bytes::from(raw));
         let Error::Problem { problem, raw: kept } = &error else { panic!("{error:?}") };
         assert_eq!((problem.code, kept.as_ref()), (Code::NameTaken, raw.as_bytes()));
     }

@@ -178,7 +178,7 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> R
 }
 
 /// Returns the status of several sessions' commands: that of the first failure. Every session is tried.
-fn first(context: &Context, before: u8, result: Result<u8, Error>) -> u8 {
+pub(super) fn first(context: &Context, before: u8, result: Result<u8, Error>) -> u8 {
     let status = result.unwrap_or_else(|error| {
         error.report(context.json);
         error.exit_status()

@@ -3,6 +3,7 @@
 use agentd_api::context::ContextItem;
 use agentd_api::facts::Repository;
 use agentd_api::isolation::Isolation;
+use agentd_api::label::Selector;
 use agentd_api::session::{Phase, SessionList, SessionView};
 use jiff::Timestamp;
 
@@ -14,8 +15,8 @@ use crate::session::{agent, lacking, progress, question, stale};
 use crate::table::{Cut, Table, age};
 use crate::terminal::Screen;
 
-pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
-    let document = context.client.list().await?;
+pub(super) async fn ls(context: &Context, all: bool, label: Option<Selector>) -> Result<u8, Error> {
+    let document = context.client.list(label).await?;
     if context.json {
         print_document(&document.raw)?;
         return Ok(0);
@@ -37,8 +38,8 @@ pub(super) async fn ls(context: &Context, all: bool) -> Result<u8, Error> {
 }
 
 /// Lists the stale sessions with a line for each finding.
-pub(super) async fn ls_stale(context: &Context) -> Result<u8, Error> {
-    let document = context.client.list_stale().await?;
+pub(super) async fn ls_stale(context: &Context, label: Option<Selector>) -> Result<u8, Error> {
+    let document = context.client.list_stale(label).await?;
     if context.json {
         print_document(&document.raw)?;
         return Ok(0);
@@ -164,6 +165,8 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
         fields.extend(value.map(|value| (name, screen.line(&value))));
     };
     field("name", view.spec.name.as_ref().map(ToString::to_string));
+    let labels: Vec<String> = view.spec.labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    field("labels", (!labels.is_empty()).then(|| labels.join(", ")));
     field("title", status.title.clone());
     field("phase", Some(status.phase.as_str().to_owned()));
     field("next restart", status.next_restart_at.map(|at| format!("{at} (in {})", age(now, at))));

@@ -1,5 +1,6 @@
 //! Implements the commands: one function per command turns arguments into calls and answers into text.
 
+mod apply;
 mod audit;
 mod check;
 mod config;
@@ -9,6 +10,7 @@ mod doctor;
 mod drain;
 mod environment;
 mod events;
+mod get;
 mod info;
 mod life;
 mod list;
@@ -112,8 +114,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
     match command {
         Command::Run(args) => boxed(talk::run(context, args)).await,
         Command::New(args) => boxed(life::new(context, args)).await,
-        Command::Ls { stale: true, .. } => boxed(list::ls_stale(context)).await,
-        Command::Ls { all, .. } => boxed(list::ls(context, all)).await,
+        Command::Ls { stale: true, labels, .. } => boxed(list::ls_stale(context, labels.selector)).await,
+        Command::Ls { all, labels, .. } => boxed(list::ls(context, all, labels.selector)).await,
         Command::Show { session } => boxed(list::show(context, &session)).await,
         Command::Attach { session, from_start, last } => {
             boxed(talk::attach(context, &session, (!from_start).then_some(last))).await
@@ -127,6 +129,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Set(args) => boxed(spec::set(context, args)).await,
         Command::Repo(command) => boxed(repository::repository(context, command)).await,
         Command::Edit { session } => boxed(spec::edit(context, &session)).await,
+        Command::Get(args) => boxed(get::get(context, args)).await,
+        Command::Apply(args) => boxed(apply::apply(context, args)).await,
+        Command::Diff(args) => boxed(apply::diff(context, args)).await,
         Command::Title(args) => boxed(context::title(context, args)).await,
         Command::Cancel { session } => boxed(life::cancel(context, &session)).await,
         Command::Stop { sessions, no_wait } => boxed(life::stop(context, &sessions, no_wait)).await,

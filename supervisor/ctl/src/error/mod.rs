@@ -15,6 +15,7 @@ pub(crate) use service::ServiceError;
 
 use crate::failure::Failure;
 use crate::prerequisite;
+use crate::specs::Mistake;
 use crate::terminal::Screen;
 
 /// The exit statuses, as `--help` documents them.
@@ -89,6 +90,12 @@ pub(crate) enum Error {
     /// The arguments parse but contradict each other or the situation.
     #[error("{detail}")]
     Usage { detail: String, hint: String },
+    /// Files of specifications have mistakes, and nothing was changed.
+    #[error("{}", listed(mistakes))]
+    Files { mistakes: Vec<Mistake> },
+    /// One part of a command failed. The status, the code and the hint are those of the source.
+    #[error("{what}")]
+    Part { what: String, source: Box<Error> },
     /// A session failed before it became ready.
     #[error("session {session:?} failed: {}", failure.lines().join("\n"))]
     Failed { session: String, failure: Failure },
@@ -115,6 +122,7 @@ impl Error {
             | Self::NotStarted { .. }
             | Self::Managed { .. } => exit::UNREACHABLE,
             Self::Usage { .. } => exit::USAGE,
+            Self::Part { source, .. } => source.exit_status(),
             Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => exit::BROKEN_PIPE,
             _ => exit::FAILED,
         }
@@ -130,6 +138,7 @@ impl Error {
     pub(crate) fn code(&self) -> Option<Code> {
         match self {
             Self::Problem { problem, .. } => Some(problem.code),
+            Self::Part { source, .. } => source.code(),
             _ => None,
         }
     }
@@ -157,6 +166,8 @@ impl Error {
             Self::NewPlugin(error) => error.hint(),
             Self::Service(error) => error.hint(),
             Self::NoTool { .. } => Some("agentctl needs the agentd of its own build beside it".into()),
+            Self::Files { .. } => Some("nothing was changed; docs/guide/spec-files.md describes the files".into()),
+            Self::Part { source, .. } => source.hint(),
             Self::Failed { session, failure } => Some(failure.remedy(session, false)),
             Self::Session { hint, .. } | Self::Tool { hint, .. } => hint.clone(),
             _ => None,
@@ -195,6 +206,14 @@ impl Error {
         }
         // A failure to write to standard error cannot be reported anywhere.
         let _ = io::stderr().write_all(crate::terminal::for_stderr(&text).as_bytes());
+    }
+}
+
+/// Lists mistakes, each with its file.
+fn listed(mistakes: &[Mistake]) -> String {
+    match mistakes {
+        [one] => one.to_string(),
+        many => many.iter().fold(format!("{} mistakes", many.len()), |text, one| format!("{text}\n  {one}")),
     }
 }
 

@@ -276,7 +276,7 @@ pub(crate) async fn running(
         pid: version.pid,
         version: version.version,
         compatibility: version.compatibility,
-        sessions: client.list().await?.value.sessions,
+        sessions: client.list(None).await?.value.sessions,
         said: version.program,
     })
 }

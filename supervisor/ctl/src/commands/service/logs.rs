@@ -64,7 +64,7 @@ async fn session_of(context: &Context, host: &Host, service: &Service, given: &s
             Ok(view) => return Ok(view.value.id),
             Err(error) if error.code() == Some(Code::NoSuchSession) => {
                 // A session that was set aside has no view.
-                let unreadable = client.list().await?.value.unreadable;
+                let unreadable = client.list(None).await?.value.unreadable;
                 let unreadable: Vec<_> = unreadable.into_iter().map(|session| (session.id, None)).collect();
                 return one_of(given, &unreadable)?.ok_or_else(none);
             }

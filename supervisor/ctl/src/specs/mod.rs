@@ -1,0 +1,175 @@
+//! Files of specifications: finds and reads them, and validates them together before anything is changed.
+
+mod document;
+mod plan;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read as _;
+use std::path::{Component, Path, PathBuf};
+
+use agentd_api::SessionName;
+use agentd_api::label;
+use agentd_api::session::SessionSpec;
+
+pub(crate) use document::Format;
+use document::TextMistake;
+pub(crate) use plan::{Plan, portable};
+
+/// The path that means standard input.
+const STDIN: &str = "-";
+
+/// A session as a file requests it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WantedSession {
+    pub(crate) name: SessionName,
+    /// The whole specification, with an absolute directory.
+    pub(crate) spec: SessionSpec,
+    pub(crate) file: PathBuf,
+    pub(crate) format: Format,
+}
+
+/// A mistake in a file of specifications.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    file: PathBuf,
+    position: Option<(usize, usize)>,
+    message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", shown(&self.file))?;
+        if let Some((line, column)) = self.position {
+            write!(f, ":{line}:{column}")?;
+        }
+        write!(f, ": {}", self.message)
+    }
+}
+
+/// Returns the name of a file for people.
+pub(crate) fn shown(file: &Path) -> String {
+    if file == Path::new(STDIN) { "standard input".to_owned() } else { file.display().to_string() }
+}
+
+/// Reads the sessions of all files, in their order. Returns every mistake of every file.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<WantedSession>, Vec<Mistake>> {
+    let (mut wanted, mut mistakes) = (Vec::new(), Vec::new());
+    for path in paths {
+        match files(path) {
+            Err(mistake) => mistakes.push(mistake),
+            Ok(files) => {
+                for file in files {
+                    read_file(&file, &mut wanted, &mut mistakes);
+                }
+            }
+        }
+    }
+    refuse_twins(&wanted, &mut mistakes);
+    if mistakes.is_empty() { Ok(wanted) } else { Err(mistakes) }
+}
+
+/// Returns the files of a path: the path itself, or the TOML and YAML files in a directory by their names.
+fn files(path: &Path) -> Result<Vec<PathBuf>, Mistake> {
+    if path == Path::new(STDIN) || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mistake = |message: String| Mistake { file: path.to_owned(), position: None, message };
+    let entries = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let entries = entries.map_err(|error| mistake(format!("cannot read the directory: {error}")))?;
+    let is_hidden = |path: &Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+    let is_json = |path: &Path| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let is_one =
+        |path: &PathBuf| Format::of_name(path).is_some() && !is_json(path) && !is_hidden(path) && !path.is_dir();
+    let mut files: Vec<PathBuf> = entries.into_iter().map(|entry| entry.path()).filter(is_one).collect();
+    files.sort();
+    if files.is_empty() {
+        return Err(mistake("the directory has no *.toml, *.yaml or *.yml".to_owned()));
+    }
+    Ok(files)
+}
+
+fn read_file(file: &Path, wanted: &mut Vec<WantedSession>, mistakes: &mut Vec<Mistake>) {
+    let mut mistake = |position, message| mistakes.push(Mistake { file: file.to_owned(), position, message });
+    let text = if file == Path::new(STDIN) {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let text = match text {
+        Ok(text) => text,
+        Err(error) => return mistake(None, format!("cannot read it: {error}")),
+    };
+    let format = Format::of_name(file).unwrap_or_else(|| Format::of_text(&text));
+    let sessions = match format.parse(&text) {
+        Ok(sessions) => sessions,
+        Err(TextMistake { position, message }) => return mistake(position, message),
+    };
+    let base = if file == Path::new(STDIN) { Path::new("") } else { file.parent().unwrap_or(Path::new("")) };
+    for (index, spec) in sessions.into_iter().enumerate() {
+        match checked(spec, base) {
+            Ok((name, spec)) => wanted.push(WantedSession { name, spec, file: file.to_owned(), format }),
+            Err((Some(name), message)) => mistake(None, format!("session \"{name}\": {message}")),
+            Err((None, message)) => mistake(None, format!("session {}: {message}", index + 1)),
+        }
+    }
+}
+
+/// Validates a session by itself, and makes its directory absolute. A mistake has the session's name, if it has one.
+fn checked(mut spec: SessionSpec, base: &Path) -> Result<(SessionName, SessionSpec), (Option<SessionName>, String)> {
+    let Some(name) = spec.name.clone() else { return Err((None, "it has no name".to_owned())) };
+    for (key, value) in &spec.labels {
+        label::check(key, value).map_err(|error| (Some(name.clone()), format!("{error}; {}", error.hint())))?;
+    }
+    // The directory in a workspace is relative to the workspace, which agentd creates.
+    let directories = spec.workspace.is_none().then_some(&mut spec.directory);
+    let worktrees = spec.repos.iter_mut().filter(|repository| repository.worktree);
+    for path in directories.into_iter().chain(worktrees.filter_map(|repository| repository.path.as_mut())) {
+        *path = resolved(path, base).map_err(|message| (Some(name.clone()), message))?;
+    }
+    Ok((name, spec))
+}
+
+/// Makes a session's directory absolute: below the home directory after `~/`, else below the file's directory.
+fn resolved(directory: &Path, base: &Path) -> Result<PathBuf, String> {
+    if directory.as_os_str().is_empty() {
+        return Err("it has no directory; `.` is the directory of the file".to_owned());
+    }
+    let path = match directory.strip_prefix("~") {
+        Ok(rest) => std::env::home_dir().ok_or("the home directory is unknown")?.join(rest),
+        Err(_) => base.join(directory),
+    };
+    let path = std::path::absolute(&path).map_err(|error| format!("cannot find its directory: {error}"))?;
+    let path = real(&path);
+    if path.to_str().is_none() {
+        return Err(format!("the name of its directory {} is not UTF-8", path.display()));
+    }
+    Ok(path)
+}
+
+/// Returns a path without symbolic links, as far as the path exists.
+fn real(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    let mut components = path.components();
+    match (components.next_back(), components.as_path()) {
+        (Some(Component::Normal(name)), rest) => real(rest).join(name),
+        (Some(Component::ParentDir), rest) => real(rest).parent().unwrap_or(Path::new("/")).to_owned(),
+        _ => path.to_owned(),
+    }
+}
+
+/// Refuses a name that two sessions have.
+fn refuse_twins(wanted: &[WantedSession], mistakes: &mut Vec<Mistake>) {
+    let mut seen: BTreeMap<&str, &Path> = BTreeMap::new();
+    for WantedSession { name, file, .. } in wanted {
+        if let Some(first) = seen.insert(name.as_str(), file) {
+            let message = format!("session \"{name}\": {} has a session with this name too", shown(first));
+            mistakes.push(Mistake { file: file.clone(), position: None, message });
+        }
+    }
+}
