@@ -108,7 +108,7 @@ impl Case {
     }
 
     fn arm(&self) {
-        std::fs::write(self.file(), self.fault.order()).expect("the fault can be set");
+        set(&self.file(), self.fault.order());
     }
 
     /// Waits until a process reaches the point, causes the fault there, and lets a process that waits there continue.
@@ -151,7 +151,7 @@ impl Case {
                 let writes = ["journal.append.before", "daemon.file.before-rename"];
                 let writes = writes.map(|point| self.state.join("faults").join(point));
                 for write in &writes {
-                    std::fs::write(write, format!("refuse {}", Errno::ENOSPC as i32)).expect("the fault can be set");
+                    set(write, &format!("refuse {}", Errno::ENOSPC as i32));
                 }
                 std::fs::remove_file(&hit).ok();
                 // This sleep is the fault itself: it is longer than daemon and keeper wait before they try again.
@@ -381,6 +381,12 @@ impl Case {
         let spared = !matches!(self.fault, Fault::KillKeeper | Fault::KillAgent | Fault::Fail);
         assert!(!spared || first.synthetic.is_none(), "nobody harmed the agent, and its turn was cut: {first:?}");
     }
+}
+
+/// Sets a fault in one step. A program that reads the file before its text is there would take it for another fault.
+pub(crate) fn set(file: &Path, order: &str) {
+    let new = file.with_extension("new");
+    std::fs::write(&new, order).and_then(|()| std::fs::rename(new, file)).expect("the fault can be set");
 }
 
 /// Returns whether a launch passes the point. The other points are set afterwards, so that a turn or its end passes

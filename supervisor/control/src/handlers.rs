@@ -260,10 +260,15 @@ where
 pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
     let limits = &context.generation.config.limits;
     let body = whole(request.into_body(), limits.body, limits.body_time.0).await?;
-    serde_json::from_slice(&body).map_err(|error| {
-        Problem::new(Code::MalformedRequest, format!("the request's body is not valid for this call: {error}"))
+    let invalid = |why: &dyn std::fmt::Display| {
+        Problem::new(Code::MalformedRequest, format!("the request's body is not valid for this call: {why}"))
             .hint("the body is one JSON document; docs/reference/routes.md names the type of each route's body")
-    })
+    };
+    // serde would read the fields of an object from an array, by their positions.
+    if body.trim_ascii_start().starts_with(b"[") {
+        return Err(invalid(&"it is an array"));
+    }
+    serde_json::from_slice(&body).map_err(|error| invalid(&error))
 }
 
 /// Returns the key that identifies repeated requests (draft-ietf-httpapi-idempotency-key-header).

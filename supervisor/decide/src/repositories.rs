@@ -184,11 +184,18 @@ impl Repositories {
     fn view(&self, wanted: &RepositorySpec, spec: &SessionSpec) -> RepositoryView {
         let name = wanted.name();
         let known = self.known(&name);
+        let is_wanted = spec.repos.iter().any(|wanted| wanted.name() == name);
+        let state = match known.map(|known| known.state) {
+            None => RepositoryState::Pending,
+            // Its removal has not begun.
+            Some(RepositoryState::Ready) if !is_wanted => RepositoryState::Pending,
+            Some(state) => state,
+        };
         RepositoryView {
             place: known.map_or_else(|| spec.directory.join(wanted.place()), |known| known.place.clone()),
             url: wanted.url.clone(),
             worktree_of: wanted.local().map(ToOwned::to_owned),
-            state: known.map_or(RepositoryState::Pending, |known| known.state),
+            state,
             action: known.map(|known| known.action),
             branch: known.and_then(|known| known.branch.clone()).or_else(|| wanted.branch.clone()),
             commit: known.and_then(|known| known.commit.clone()),

@@ -211,6 +211,19 @@ async fn a_change_of_a_stopped_session_waits_for_its_launch() {
 }
 
 #[tokio::test]
+async fn a_removal_that_waits_for_a_launch_is_done_with_the_session() {
+    let daemon = Daemon::start().await;
+    let (web, lib) = (Remote::new(&daemon, "web"), Remote::new(&daemon, "lib"));
+    let session = daemon.session(&spec(&daemon, vec![web.spec(), lib.spec()])).await;
+    session.stop().await;
+    let list: RepositoryList = daemon.client.call("DELETE", &session.path("/repos/web"), "").await.expect(202);
+    assert_eq!(list.repos[1].state, RepositoryState::Pending, "its removal has not begun: {list:?}");
+    assert_eq!(daemon.client.call("DELETE", &session.path(""), "").await.status.as_u16(), 204);
+    assert!(!daemon.work().join("web").exists());
+    assert!(daemon.work().join("lib/file").exists(), "a clone in the user's directory stays for the next session");
+}
+
+#[tokio::test]
 async fn a_hanging_clone_ends_with_its_removal_from_the_specification() {
     let daemon = Daemon::start().await;
     let server = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

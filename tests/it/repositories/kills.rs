@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
 use super::{Remote, commit, condition, git, leftovers, spec, state};
+use crate::faults::set;
 use crate::harness::{Daemon, Session, process, within};
 
 /// Returns the points of the daemon's work on repositories.
@@ -142,7 +143,7 @@ async fn one(work: Work, point: &str, victim: Victim) {
     }
     let arm = |daemon: &Daemon| {
         let order = if victim == Victim::Step { "fail" } else { "pause" };
-        fs::write(daemon.state().join("faults").join(point), order).unwrap();
+        set(&daemon.state().join("faults").join(point), order);
     };
     let (session, place);
     if is_launch {

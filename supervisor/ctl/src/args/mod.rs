@@ -156,7 +156,7 @@ pub(crate) enum Command {
     Set(spec::SetArgs),
     /// Edit a session's specification as TOML, with the editor of VISUAL or EDITOR
     Edit { session: String },
-    /// Print sessions as a file for `agentctl apply`, as JSON, or parts of them
+    /// Print sessions as a file for `agentctl apply`, as JSON, or single values
     Get(files::GetArgs),
     /// Create and change sessions as files of specifications request them
     ///

@@ -120,7 +120,8 @@ pub(crate) async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<Kept
         };
         let is_own = work.is_own(&git, known, &located).await;
         let is_worktree = known.spec.worktree && (is_own || located.found == Found::Nothing);
-        let goes = if is_workspace { located.found != Found::Nothing } else { is_own && is_worktree };
+        let is_wanted = plan.spec.repos.iter().any(|wanted| wanted.name() == known.spec.name());
+        let goes = if is_workspace { located.found != Found::Nothing } else { is_own && (is_worktree || !is_wanted) };
         let unsaved = match located.found {
             _ if !goes => None,
             Found::Repository | Found::Worktree => match git.work(&located.place).await {
@@ -133,8 +134,9 @@ pub(crate) async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<Kept
         match unsaved {
             Some(reason) => keep(&located.place, reason),
             None if is_worktree => worktrees.push((known, located)),
-            None if known.state != RepositoryState::Ready && !is_workspace => {
-                if let Err(error) = work.delete(&git, &known.spec, &located.place, false).await {
+            None if !is_workspace => {
+                // The rest of a removal that was not done, or of a cut attempt.
+                if let Err(error) = work.delete(&git, &known.spec, &located.place, goes).await {
                     keep(&located.place, error.message);
                 }
             }
