@@ -198,7 +198,10 @@ pub fn check(repositories: &[RepositorySpec]) -> Result<(), InvalidRepository> {
 }
 
 fn check_url(url: &str, has_secret: bool) -> Result<(), InvalidRepository> {
-    let is_plain = !url.starts_with('-') && !url.chars().any(|char| char.is_control() || char == ' ');
+    // A path may contain spaces.
+    let is_local = url.starts_with('/') || url.starts_with("file://");
+    let is_odd = |char: char| char.is_control() || (char == ' ' && !is_local);
+    let is_plain = !url.starts_with('-') && !url.contains(is_odd);
     // An unreadable address is not quoted, since it may contain a password.
     let shown = || url.split(['@', '?', '#']).next().filter(|_| !url.contains('@')).unwrap_or("(hidden)").to_owned();
     if !is_plain || url.len() > 2000 {
@@ -399,6 +402,7 @@ mod tests {
             ("git@github.com:o/web.git", "web"),
             ("host:web", "web"),
             ("/srv/git/web", "web"),
+            ("/srv/my git/web", "web"),
             ("/srv/web/.git", "web"),
             ("file:///srv/web.git/", "web"),
         ] {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Remote, commit, condition, git, leftovers, listed, spec, state, wait_for_state};
 use crate::harness::ctl::ctl;
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, Session, until};
 
 /// Does unsaved work in a repository.
@@ -27,7 +28,7 @@ async fn a_repository_that_is_added_in_a_turn_is_there_in_the_next() {
     let session = daemon.session(&daemon.scripted(&[])).await;
     assert_eq!(condition(&session.view().await), None, "without repositories there is no condition");
     let (place, go) = (daemon.work().join("web"), daemon.root().join("go"));
-    let first = session.prompt(&format!("do until test -e {}; do sleep 0.01; done", go.display())).await;
+    let first = session.prompt(&format!("do until test -e {}; do sleep 0.01; done", quoted(&go))).await;
     session.wait_for_phase(Phase::Busy).await;
     add(&daemon, &session, "", &remote.spec()).await;
     let second = session.prompt("do cat web/file").await;
@@ -123,7 +124,7 @@ async fn work_that_is_done_after_the_request_of_a_removal_stays_too() {
     let remote = Remote::new(&daemon, "web");
     let session = daemon.session(&spec(&daemon, vec![remote.spec()])).await;
     let go = daemon.root().join("go");
-    let turn = session.prompt(&format!("do until test -e {}; do sleep 0.01; done", go.display())).await;
+    let turn = session.prompt(&format!("do until test -e {}; do sleep 0.01; done", quoted(&go))).await;
     session.wait_for_phase(Phase::Busy).await;
     daemon.client.call("DELETE", &session.path("/repos/web"), "").await.expect::<Value>(202);
     let place = daemon.work().join("web");

@@ -344,7 +344,9 @@ async fn a_merge_in_progress_is_not_reset() {
     commit(&place, "file", "mine\n");
     git(&place, &["switch", "-qc", "side", "HEAD~1"]);
     commit(&place, "file", "other\n");
-    let merge = std::process::Command::new("git").args(["merge", "main"]).current_dir(&place).output().unwrap();
+    let identity = ["-c", "user.name=kim", "-c", "user.email=kim@example.com"];
+    let merge = std::process::Command::new("git").args(identity).args(["merge", "main"]).current_dir(&place).output();
+    let merge = merge.unwrap();
     assert!(!merge.status.success(), "it has a conflict");
     let session = daemon.create(&spec(&daemon, vec![remote.spec()])).await;
     session.wait_for_phase(Phase::Failed).await;

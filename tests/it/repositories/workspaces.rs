@@ -5,12 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use agentd_api::Code;
-use agentd_api::isolation::Isolation;
 use agentd_api::session::SessionSpec;
 use agentd_api::spec::Workspace;
 use serde_json::json;
 
-use super::{Remote, git};
+use super::Remote;
 use crate::harness::{Daemon, Session};
 
 fn own(daemon: &Daemon, directory: &str) -> SessionSpec {
@@ -108,6 +107,10 @@ async fn a_repeated_creation_of_a_workspace_finds_its_session() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn a_guarded_agent_has_its_own_workspace_and_no_other() {
+    use agentd_api::isolation::Isolation;
+
+    use crate::harness::quote::quoted;
+
     let Some(()) = crate::harness::require::guard() else { return };
     let daemon = Daemon::start().await;
     let remote = Remote::new(&daemon, "web");
@@ -118,9 +121,9 @@ async fn a_guarded_agent_has_its_own_workspace_and_no_other() {
     };
     let (session, other) = (daemon.session(&guarded(&daemon)).await, daemon.session(&guarded(&daemon)).await);
     let (mine, foreign) = (place(&daemon, &session), place(&daemon, &other));
-    let text = format!("do cat web/file && touch artifacts/x && ! ls {}/web", foreign.display());
+    let text = format!("do cat web/file && touch artifacts/x && ! ls {}/web", quoted(&foreign));
     let turn = session.turn(&text).await;
     assert!(format!("{:?}", turn.events).contains("second"), "{:?}", turn.events);
     assert!(mine.join("artifacts/x").exists());
-    assert_eq!(git(&mine.join("web"), &["status", "--porcelain"]), "");
+    assert_eq!(super::git(&mine.join("web"), &["status", "--porcelain"]), "");
 }
