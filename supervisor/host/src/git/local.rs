@@ -63,7 +63,8 @@ old=$("$0" config --local --get remote.origin.url) || exit 0
 const RESET: &str = r#"
 bare=$1 branch=$2 id=$3 message=$4
 own=$("$0" rev-parse --git-dir) || exit 20
-if [ -n "$5" ]; then rm -f -- "$own/index.lock"; fi
+# A git that was killed leaves its lock. A young lock may be that of the user's git.
+if [ -n "$5" ]; then find "$own/index.lock" -mmin +5 -delete 2>/dev/null; fi
 if "$0" config --local --includes --get-regexp '^filter\.' >/dev/null; then exit 24; fi
 for state in MERGE_HEAD CHERRY_PICK_HEAD REVERT_HEAD BISECT_LOG rebase-merge rebase-apply; do
   if [ -e "$own/$state" ]; then exit 22; fi
