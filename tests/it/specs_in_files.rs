@@ -244,7 +244,7 @@ async fn what_get_prints_is_a_file_that_changes_nothing() {
     for wrong in [&["-o", "wide"][..], &["-o", "jsonpath=x"], &["one", "-l", "a"], &["--json", "-o", "yaml"]] {
         assert_eq!(get(wrong).await.status, Some(2), "{wrong:?}");
     }
-    assert_eq!(get(&["nobody"]).await.status, Some(1));
+    assert_eq!(get(&["unknown"]).await.status, Some(1));
 }
 
 #[tokio::test]

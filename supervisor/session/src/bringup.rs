@@ -89,7 +89,7 @@ const LOOKED_UP: Duration = Duration::from_secs(10);
 /// Runs the steps, until the receiver of the reports is dropped.
 pub(crate) async fn run(plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) {
     let launch = Box::pin(steps(&plan, &report));
-    let result = if plan.launch == 1 && !repositories::makes_directory(&plan) {
+    let result = if plan.launch == 1 && plan.workspace.is_none() {
         // The facts of the creation, which are compared with none.
         tokio::join!(facts::observe(&plan, &report), launch).1
     } else {
@@ -156,7 +156,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     if plan.launch == 1 {
         let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
     }
-    if plan.launch > 1 || repositories::makes_directory(plan) {
+    if plan.launch > 1 || plan.workspace.is_some() {
         facts::observe(plan, report).await;
     }
     let _ =

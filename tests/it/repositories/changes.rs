@@ -46,7 +46,7 @@ async fn a_repository_that_is_added_in_a_turn_is_there_in_the_next() {
     let view = session.view().await;
     assert_eq!(view.generation, 2);
     assert_eq!(condition(&view).map(|found| &*found.reason), Some("AllReady"));
-    // The same request again changes nothing.
+    // A repeated request makes no further change.
     add(&daemon, &session, "?wait=60", &remote.spec()).await;
     assert_eq!(session.view().await.generation, 2);
     let other = RepositorySpec { branch: Some("next".to_owned()), ..remote.spec() };

@@ -426,7 +426,7 @@ async fn an_invalid_repository_is_refused_before_anything_is_created() {
         (json!([{ "url": format!("https://{token}@host/web") }]), "token"),
         (json!([{ "url": "/a/web" }, { "url": "/b/web" }]), "name \"web\""),
         (json!([{ "url": "/a/web", "path": "../web" }]), "lead below it"),
-        (json!([{ "url": "https://host/web", "secret": "nobody" }]), "not declared"),
+        (json!([{ "url": "https://host/web", "secret": "undeclared" }]), "not declared"),
         (json!([{ "path": "web", "worktree": true }]), "absolute"),
         (json!([{ "url": "/a/web", "colour": "red" }]), "colour"),
     ] {

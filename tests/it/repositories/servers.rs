@@ -202,7 +202,7 @@ async fn a_repository_is_cloned_over_ssh_with_the_environment_of_the_users_termi
     let of = |name: &str| RepositorySpec { name: Some(name.to_owned()), ..RepositorySpec::clone_of(&url) };
     let session = daemon.create(&spec(&daemon, vec![of("web")])).await;
     let found = condition(&failed(&session).await).cloned().unwrap();
-    assert_eq!(found.reason, "RepositoryLogin", "the host key is unknown, and nobody is asked: {found:?}");
+    assert_eq!(found.reason, "RepositoryLogin", "the host key is unknown, and there is no prompt: {found:?}");
     // The start-up file of the login shell has the key.
     let command = format!(
         "ssh -i {}/user -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",

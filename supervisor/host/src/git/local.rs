@@ -116,8 +116,6 @@ pub struct Reset<'a> {
     pub from: Remote<'a>,
     /// Path for a temporary bare repository.
     pub temporary: &'a Path,
-    /// Id of the session, which names the references of kept commits.
-    pub session: &'a str,
     /// Whether the session has tried before, and the attempt was cut or failed.
     pub is_repeated: bool,
 }
@@ -215,11 +213,11 @@ impl Git<'_> {
     pub async fn reset(&self, place: &Path, reset: &Reset<'_>) -> Result<ResetOutcome, GitError> {
         self.fetch_aside(&reset.from, place, reset.temporary).await?;
         let script = format!("{ENTER}{RESET}");
-        let message = format!("agentd: before session {}", reset.session);
+        let message = format!("agentd: before session {}", reset.from.session);
         let args = [reset.temporary.as_os_str().into(), reset.from.branch.unwrap_or_default().into()];
         let args = std::iter::once(place.as_os_str().into())
             .chain(args)
-            .chain([reset.session.into(), message.into()])
+            .chain([reset.from.session.into(), message.into()])
             .chain([if reset.is_repeated { "repeated" } else { "" }.into()])
             .collect();
         let done = self.script(&script, args, &Surroundings::System { transport: "file" }).await?;

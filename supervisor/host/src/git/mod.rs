@@ -15,6 +15,7 @@ mod place;
 mod remote;
 mod worktree;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -151,28 +152,25 @@ impl Git<'_> {
     }
 
     fn variables(&self, surroundings: &Surroundings<'_>) -> Vec<Variable> {
+        let mut variables: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         let mut settings: Vec<(String, String)> = Vec::new();
-        let set = |name: &str, value: &str| Variable { name: name.into(), value: value.into() };
-        let mut variables: Vec<Variable> = Vec::new();
+        let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
         let transport = match surroundings {
             Surroundings::Terminal(credential) => {
                 let is_numbered =
                     |name: &str| name.starts_with("GIT_CONFIG_KEY_") || name.starts_with("GIT_CONFIG_VALUE_");
                 let is_kept = |name: &str| !WITHHELD.contains(&name) && !is_numbered(name);
-                let kept = self.terminal.iter().filter(|(name, _)| is_kept(name));
-                variables.extend(
-                    kept.map(|(name, value)| Variable { name: name.as_str().into(), value: value.clone().into() }),
-                );
+                variables.extend(self.terminal.iter().filter(|(name, _)| is_kept(name)).cloned());
                 settings.extend(self.own_settings());
                 if let Some(credential) = credential {
                     settings.extend(credential.settings());
-                    variables.push(Variable { name: remote::PASSWORD.into(), value: credential.value().into() });
+                    variables.insert(remote::PASSWORD.to_owned(), credential.value());
                 }
                 "file:git:http:https:ssh"
             }
             Surroundings::System { transport } => {
-                variables.push(set("GIT_NO_LAZY_FETCH", "1"));
-                variables.push(set("GIT_SSH_COMMAND", "false"));
+                let off = [("GIT_NO_LAZY_FETCH", "1"), ("GIT_SSH_COMMAND", "false")];
+                variables.extend(off.map(|(name, value)| (name.to_owned(), value.into())));
                 let off = [
                     ("core.fsmonitor", ""),
                     ("core.hooksPath", "/dev/null"),
@@ -182,29 +180,29 @@ impl Git<'_> {
                     ("commit.gpgSign", "false"),
                     ("log.showSignature", "false"),
                 ];
-                settings.extend(off.map(|(key, value)| (key.to_owned(), value.to_owned())));
+                settings.extend(off.map(owned));
                 transport
             }
         };
-        let off = [("gc.auto", "0"), ("maintenance.auto", "false"), ("submodule.recurse", "false")];
-        settings.extend(off.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        let own = ["PATH", "HOME", "LC_ALL"];
-        variables.retain(|variable| !(own[1..].iter().any(|name| variable.name.as_bytes() == name.as_bytes())));
-        if !variables.iter().any(|variable| variable.name.as_bytes() == own[0].as_bytes()) {
-            variables.push(set("PATH", &PROGRAM_DIRECTORIES.join(":")));
-        }
-        variables.extend(self.home.map(|home| Variable { name: "HOME".into(), value: home.as_os_str().into() }));
+        settings.extend([("gc.auto", "0"), ("maintenance.auto", "false"), ("submodule.recurse", "false")].map(owned));
+        variables.entry("PATH".to_owned()).or_insert_with(|| PROGRAM_DIRECTORIES.join(":").into());
+        variables.extend(self.home.map(|home| ("HOME".to_owned(), home.as_os_str().as_encoded_bytes().to_vec())));
         // An empty GIT_ASKPASS replaces core.askPass and SSH_ASKPASS (gitcredentials(7)).
-        let quiet = [("LC_ALL", "C"), ("GIT_TERMINAL_PROMPT", "0"), ("GIT_ASKPASS", ""), ("GCM_INTERACTIVE", "never")];
-        variables.extend(quiet.map(|(name, value)| set(name, value)));
-        variables.push(set("SSH_ASKPASS_REQUIRE", "never"));
-        variables.push(set("GIT_ALLOW_PROTOCOL", transport));
-        variables.push(set("GIT_CONFIG_COUNT", &settings.len().to_string()));
-        for (at, (key, value)) in settings.iter().enumerate() {
-            variables.push(set(&format!("GIT_CONFIG_KEY_{at}"), key));
-            variables.push(set(&format!("GIT_CONFIG_VALUE_{at}"), value));
+        let quiet = [
+            ("LC_ALL", "C"),
+            ("GIT_TERMINAL_PROMPT", "0"),
+            ("GIT_ASKPASS", ""),
+            ("GCM_INTERACTIVE", "never"),
+            ("SSH_ASKPASS_REQUIRE", "never"),
+            ("GIT_ALLOW_PROTOCOL", transport),
+        ];
+        variables.extend(quiet.map(|(name, value)| (name.to_owned(), value.into())));
+        variables.insert("GIT_CONFIG_COUNT".to_owned(), settings.len().to_string().into());
+        for (at, (key, value)) in settings.into_iter().enumerate() {
+            variables.insert(format!("GIT_CONFIG_KEY_{at}"), key.into());
+            variables.insert(format!("GIT_CONFIG_VALUE_{at}"), value.into());
         }
-        variables
+        variables.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect()
     }
 
     /// Returns the settings that the user's terminal gives git by `GIT_CONFIG_COUNT` (git-config(1)).
@@ -253,6 +251,15 @@ fn with_hosts(text: &str) -> String {
     shown
 }
 
+/// Function of a script that deletes a directory. A cache may contain directories without write permission.
+const DROP: &str = r#"
+drop() {
+  rm -rf -- "$1" 2>/dev/null && return 0
+  find "$1" -type d ! -perm -u+w -exec chmod u+w {} +
+  rm -rf -- "$1"
+}
+"#;
+
 /// Returns the failure for a step that took too long.
 fn late() -> GitError {
     let message = "git did not finish in time; repositories.deadline sets the limit";
@@ -268,6 +275,8 @@ fn failed(reason: &'static str, what: &str, failure: &ScriptFailure) -> GitError
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     fn git<'a>(machine: &'a Machine, terminal: &'a [(String, Vec<u8>)], hidden: &'a [Vec<u8>]) -> Git<'a> {
@@ -293,6 +302,8 @@ mod tests {
             ("PATH", "/own/bin"),
             ("SSH_AUTH_SOCK", "/run/agent"),
             ("GIT_DIR", "/else"),
+            ("GIT_ASKPASS", "/ask"),
+            ("GIT_ALLOW_PROTOCOL", "ext"),
             ("DISPLAY", ":0"),
             ("HOME", "/other"),
             ("GIT_CONFIG_COUNT", "1"),
@@ -303,6 +314,9 @@ mod tests {
         let git = git(&machine, &own, &[]);
         let of = |surroundings| -> std::collections::BTreeMap<String, String> {
             let variables = git.variables(&surroundings).into_iter();
+            // A doubled name has the value that a program happens to find first.
+            let names: Vec<_> = git.variables(&surroundings).into_iter().map(|variable| variable.name).collect();
+            assert_eq!(names.len(), names.iter().map(ByteString::as_bytes).collect::<BTreeSet<_>>().len());
             variables.map(|variable| (variable.name.display().into(), variable.value.display().into())).collect()
         };
         let terminal = of(Surroundings::Terminal(None));

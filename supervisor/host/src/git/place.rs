@@ -6,7 +6,7 @@ use agentd_api::ByteString;
 use agentd_api::reason;
 use async_recursion::async_recursion as boxed;
 
-use super::{Git, GitError, ScriptFailure, Surroundings, failed};
+use super::{DROP, Git, GitError, ScriptFailure, Surroundings, failed};
 
 /// Enters the directory, then each part of the path to the place, and creates missing parts. A link that leads out of
 /// the directory is refused. Prints the path without links, the contents of the place, and the session that made it.
@@ -39,14 +39,8 @@ fi
 exit 0
 "#;
 
-/// Removes a directory. It gets another name first, so that a kill leaves no half of it under the old name. A cache may
-/// contain directories without write permission.
+/// Removes a directory. It gets another name first, so that a kill leaves no half of it under the old name.
 const REMOVE: &str = r#"
-drop() {
-  rm -rf -- "$1" 2>/dev/null && return 0
-  find "$1" -type d ! -perm -u+w -exec chmod u+w {} +
-  rm -rf -- "$1"
-}
 drop "$2" || exit 1
 [ -d "$1" ] || exit 0
 mv -- "$1" "$2" && drop "$2"
@@ -133,7 +127,7 @@ impl Git<'_> {
     #[boxed]
     pub async fn remove(&self, place: &Path, aside: &Path) -> Result<(), GitError> {
         let args = vec![place.as_os_str().into(), aside.as_os_str().into()];
-        match self.script(REMOVE, args, &Surroundings::System { transport: "none" }).await? {
+        match self.script(&format!("{DROP}{REMOVE}"), args, &Surroundings::System { transport: "none" }).await? {
             Ok(_) => Ok(()),
             Err(failure) => {
                 let what = format!("cannot remove {}", place.display());

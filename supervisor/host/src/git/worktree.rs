@@ -8,7 +8,7 @@ use agentd_api::reason;
 use async_recursion::async_recursion as boxed;
 
 use super::remote::taken;
-use super::{Git, GitError, ScriptFailure, Surroundings, failed};
+use super::{DROP, Git, GitError, ScriptFailure, Surroundings, failed};
 
 /// Adds a worktree of the repository `$1` at the temporary path `$2`, on the branch `$3`, and notes the session `$4` in
 /// it. Removes what an earlier attempt left there.
@@ -41,17 +41,12 @@ other=$("$0" rev-parse --path-format=absolute --git-common-dir) || exit 25
 [ "$own" -ef "$other" ] || exit 25
 "#;
 
-/// Removes the branch `$branch` of an attempt or a worktree if another branch has its commits.
+/// Function of a script that removes a branch if another branch has its commits.
 const DROP_BRANCH: &str = r#"
 drop_branch() {
   tip=$("$0" rev-parse -q --verify "refs/heads/$1") || return 0
   others=$("$0" for-each-ref --contains "$tip" --format=x refs/heads refs/remotes | wc -l)
   if [ "$others" -gt 1 ]; then "$0" branch --quiet -D -- "$1" >/dev/null 2>&1; fi
-}
-drop() {
-  rm -rf -- "$1" 2>/dev/null && return 0
-  find "$1" -type d ! -perm -u+w -exec chmod u+w {} +
-  rm -rf -- "$1"
 }
 "#;
 
@@ -150,7 +145,7 @@ impl Git<'_> {
     pub async fn discard_worktree(&self, worktree: &Worktree<'_>, temporary: &Path) -> Result<(), GitError> {
         let (of, branch) = (worktree.of.as_os_str(), worktree.branch);
         let args = vec![of.into(), temporary.as_os_str().into(), branch.into(), worktree.own().into()];
-        match self.script(&format!("{DROP_BRANCH}{DISCARD}"), args, &Surroundings::Terminal(None)).await? {
+        match self.script(&format!("{DROP}{DROP_BRANCH}{DISCARD}"), args, &Surroundings::Terminal(None)).await? {
             Ok(_) => Ok(()),
             Err(failure) => {
                 let what = format!("cannot remove {}", temporary.display());
@@ -165,7 +160,7 @@ impl Git<'_> {
     pub async fn remove_worktree(&self, worktree: &Worktree<'_>, place: &Path, aside: &Path) -> Result<(), GitError> {
         let (of, at) = (worktree.of.as_os_str(), place.as_os_str());
         let args = vec![of.into(), at.into(), worktree.branch.into(), worktree.own().into(), aside.as_os_str().into()];
-        match self.script(&format!("{DROP_BRANCH}{REMOVE}"), args, &Surroundings::Terminal(None)).await? {
+        match self.script(&format!("{DROP}{DROP_BRANCH}{REMOVE}"), args, &Surroundings::Terminal(None)).await? {
             Ok(_) => Ok(()),
             Err(ScriptFailure { status: 21, stderr }) => Err(no_repository(worktree.of, &stderr)),
             Err(failure) => {

@@ -42,11 +42,6 @@ struct Work<'a> {
     terminal: OnceCell<Variables>,
 }
 
-/// Reports whether work on the repositories can create the session's directory.
-pub(crate) fn makes_directory(plan: &LaunchPlan) -> bool {
-    plan.workspace.is_some()
-}
-
 /// Creates a session's own workspace.
 pub(crate) async fn make_workspace(path: PathBuf) -> io::Result<()> {
     let make = move || {
@@ -94,13 +89,14 @@ impl<'a> Work<'a> {
     /// Does the work, and records its begin and its end.
     async fn carry_out(&self, work: &RepositoryWork) -> Result<(), GitError> {
         let _permit = self.plan.daemon.repositories.begin().await;
-        let (spec, known) = match work {
-            RepositoryWork::Provide { spec, known } => (spec, known.as_ref()),
-            RepositoryWork::Remove { known, .. } => (&known.spec, Some(known)),
-        };
-        let done = match work {
-            RepositoryWork::Provide { spec, known } => self.provide(spec, known.as_ref()).await,
-            RepositoryWork::Remove { known, is_forced } => self.remove(known, *is_forced).await,
+        let (spec, known, done) = match work {
+            RepositoryWork::Provide { spec, known } => {
+                let known = known.as_ref();
+                (spec, known, self.provide(spec, known).await)
+            }
+            RepositoryWork::Remove { known, is_forced } => {
+                (&known.spec, Some(known), self.remove(known, *is_forced).await)
+            }
         };
         let Err((action, error)) = done else { return Ok(()) };
         tracing::warn!(repository = %spec.name(), reason = error.reason, "{error}");

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use agentd_api::SessionId;
+use agentd_api::facts::RepositoryFacts;
 use agentd_api::reason;
 use agentd_api::repository::{RepositoryAction, RepositoryChanged, RepositorySpec, RepositoryState};
 use agentd_fault::Point;
@@ -85,9 +86,9 @@ impl Work<'_> {
         pass(Point::DaemonRepositoryBegun)?;
         let message = match (action, spec.local()) {
             (RepositoryAction::Reset, _) => {
-                let (from, session) = (self.remote(spec, credential), self.plan.id.as_str());
-                let reset = Reset { from, temporary: &temporary, session, is_repeated: known.is_some() };
-                put_aside(git.reset(place, &reset).await?, session)
+                let from = self.remote(spec, credential);
+                let reset = Reset { from, temporary: &temporary, is_repeated: known.is_some() };
+                put_aside(git.reset(place, &reset).await?, self.plan.id.as_str())
             }
             (_, Some(of)) => {
                 let branch = branch_of(self.plan, spec);
@@ -107,7 +108,9 @@ impl Work<'_> {
             }
         };
         pass(Point::DaemonRepositoryDone)?;
-        self.ready(git, spec, action, place, message).await
+        let facts = git.facts(place).await?;
+        self.ready(spec, action, place, facts, message).await;
+        Ok(())
     }
 
     /// Keeps the repository at the place, with all its commits, branches and changes. Updates the remote's URL.
@@ -131,13 +134,12 @@ impl Work<'_> {
         } else if !known.is_some_and(|known| known.is_accepted) {
             self.compare(git, spec, place).await?;
         }
+        let facts = git.facts(place).await?;
+        if known.is_some_and(|known| known.state == RepositoryState::Ready && known.spec == *spec) {
+            return Ok(());
+        }
         if let Some(url) = &spec.url {
             git.set_url(place, url).await?;
-        }
-        let facts = git.facts(place).await?;
-        let is_recorded = known.is_some_and(|known| known.state == RepositoryState::Ready && known.spec == *spec);
-        if is_recorded {
-            return Ok(());
         }
         // A failure after the clone, or a kill before its record, must not hide that the session made it.
         let is_own = located.maker.as_deref() == Some(self.plan.id.as_str());
@@ -145,12 +147,13 @@ impl Work<'_> {
         let action = made.map_or(RepositoryAction::Keep, |known| known.action);
         let message = match (&spec.branch, &facts.branch) {
             (Some(wanted), present) if Some(wanted) != present.as_ref() => {
-                Some(format!("it stays on {}", present.as_deref().map_or("its commit", |branch| branch)))
+                Some(format!("it stays on {}", present.as_deref().unwrap_or("its commit")))
             }
             _ if !is_own => Some("another one made it, so it stays at a removal".to_owned()),
             _ => None,
         };
-        self.ready(git, spec, action, place, message).await
+        self.ready(spec, action, place, facts, message).await;
+        Ok(())
     }
 
     /// Refuses a repository at the place that has another remote.
@@ -166,13 +169,12 @@ impl Work<'_> {
     /// Records that the repository is there.
     async fn ready(
         &self,
-        git: &Git<'_>,
         spec: &RepositorySpec,
         action: RepositoryAction,
         place: &Path,
+        facts: RepositoryFacts,
         message: Option<String>,
-    ) -> Result<(), GitError> {
-        let facts = git.facts(place).await?;
+    ) {
         let changed = RepositoryChanged {
             place: place.to_owned(),
             branch: facts.branch,
@@ -181,7 +183,6 @@ impl Work<'_> {
             ..self.record(spec, None, action, RepositoryState::Ready)
         };
         self.say(changed).await;
-        Ok(())
     }
 
     fn remote<'b>(&'b self, spec: &'b RepositorySpec, credential: Option<&'b Credential>) -> Remote<'b> {
@@ -220,7 +221,7 @@ impl Work<'_> {
 /// Describes the work that a reset has put aside.
 fn put_aside(outcome: ResetOutcome, session: &str) -> Option<String> {
     let files = outcome.stashed.then(|| "changed files are in a stash (`git stash list`)".to_owned());
-    let commits = outcome.kept_commits.then(|| format!("commits are kept as refs/agentd/before/{session}/BRANCH"));
+    let commits = outcome.kept_commits.then(|| format!("commits are kept as refs/agentd/before/{session}/COMMIT"));
     let parts: Vec<String> = files.into_iter().chain(commits).collect();
     (!parts.is_empty()).then(|| format!("before the reset: {}", parts.join("; ")))
 }
@@ -257,6 +258,6 @@ mod tests {
         let of = |stashed, kept_commits| put_aside(ResetOutcome { stashed, kept_commits }, "s1");
         assert_eq!(of(false, false), None);
         let both = of(true, true).unwrap();
-        assert!(both.contains("git stash list") && both.contains("refs/agentd/before/s1/"), "{both}");
+        assert!(both.contains("git stash list") && both.contains("refs/agentd/before/s1/COMMIT"), "{both}");
     }
 }
