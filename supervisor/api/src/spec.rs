@@ -205,6 +205,11 @@ impl SessionSpec {
             isolation: None,
         }
     }
+
+    /// Returns the requested repository with this name.
+    pub fn repository(&self, name: &str) -> Option<&RepositorySpec> {
+        self.repos.iter().find(|repository| repository.name() == name)
+    }
 }
 
 /// Source of the answers to the agent's permission requests.

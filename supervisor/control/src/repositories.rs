@@ -49,7 +49,7 @@ async fn settled(context: &Context, session: &Session, name: &str, wait: Option<
     let Some(Within(wait)) = wait else { return };
     let is_settled = |view: &SessionView| {
         let known = view.status.repos.iter().find(|known| known.name == name);
-        let is_wanted = view.spec.repos.iter().any(|wanted| wanted.name() == name);
+        let is_wanted = view.spec.repository(name).is_some();
         view.status.phase.is_over()
             || known.map_or(!is_wanted, |known| {
                 let is_removal = known.action == Some(RepositoryAction::Remove);

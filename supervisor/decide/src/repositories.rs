@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::batch::Batch;
 use crate::next::{Facts, condition};
 use crate::state::{Run, State};
-use crate::waits::Wait;
+use crate::waits::{Wait, doubled};
 
 /// Pause before the first repeated attempt. Each further pause is twice as long, up to [`LONGEST`].
 const FIRST: Duration = Duration::from_secs(5);
@@ -109,12 +109,11 @@ impl Repositories {
             self.at_once = changed.repositories.at_once;
         }
         self.forced.extend(changed.repositories.forced.iter().cloned());
-        self.forced.retain(|name| !changed.spec.repos.iter().any(|wanted| wanted.name() == *name));
+        self.forced.retain(|name| changed.spec.repository(name).is_none());
         for known in &mut self.known {
             let name = known.spec.name();
-            let wanted = changed.spec.repos.iter().find(|wanted| wanted.name() == name);
             let is_removal = known.action == RepositoryAction::Remove;
-            let is_another = match wanted {
+            let is_another = match changed.spec.repository(&name) {
                 Some(wanted) => is_removal || *wanted != known.spec,
                 None => !is_removal || self.forced.contains(&name),
             };
@@ -135,13 +134,14 @@ impl Repositories {
         &self.known
     }
 
+    /// Returns the repositories that the specification does not have any more.
+    fn unwanted<'a>(&'a self, spec: &'a SessionSpec) -> impl Iterator<Item = &'a KnownRepository> {
+        self.known.iter().filter(|known| spec.repository(&known.spec.name()).is_none())
+    }
+
     /// Returns what is due, in the order of the work: removals first, since they make room.
     fn due<'a>(&'a self, spec: &'a SessionSpec, is_launch: bool) -> impl Iterator<Item = RepositoryWork> + 'a {
-        let is_wanted = |known: &&KnownRepository| {
-            let name = known.spec.name();
-            spec.repos.iter().any(|wanted| wanted.name() == name)
-        };
-        let removals = self.known.iter().filter(move |known| !is_wanted(known)).filter_map(move |known| {
+        let removals = self.unwanted(spec).filter_map(move |known| {
             let is_forced = self.forced.contains(&known.spec.name());
             let waits = match known.state {
                 RepositoryState::Retained => !is_forced,
@@ -173,22 +173,17 @@ impl Repositories {
     /// Returns the repositories for clients: first those of the specification.
     pub fn views(&self, spec: &SessionSpec) -> Vec<RepositoryView> {
         let wanted = spec.repos.iter().map(|wanted| self.view(wanted, spec));
-        let is_wanted = |known: &&KnownRepository| {
-            let name = known.spec.name();
-            spec.repos.iter().any(|wanted| wanted.name() == name)
-        };
-        let others = self.known.iter().filter(|known| !is_wanted(known)).map(|known| self.view(&known.spec, spec));
+        let others = self.unwanted(spec).map(|known| self.view(&known.spec, spec));
         wanted.chain(others).collect()
     }
 
     fn view(&self, wanted: &RepositorySpec, spec: &SessionSpec) -> RepositoryView {
         let name = wanted.name();
         let known = self.known(&name);
-        let is_wanted = spec.repos.iter().any(|wanted| wanted.name() == name);
         let state = match known.map(|known| known.state) {
             None => RepositoryState::Pending,
             // Its removal has not begun.
-            Some(RepositoryState::Ready) if !is_wanted => RepositoryState::Pending,
+            Some(RepositoryState::Ready) if spec.repository(&name).is_none() => RepositoryState::Pending,
             Some(state) => state,
         };
         RepositoryView {
@@ -236,7 +231,7 @@ pub(crate) fn waits(state: &State) -> impl Iterator<Item = Wait> {
 
 /// Returns the pause after a number of failures.
 pub(crate) fn pause(failures: u32) -> Duration {
-    FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST)
+    doubled(FIRST, failures, LONGEST)
 }
 
 /// Returns the record that begins another attempt.

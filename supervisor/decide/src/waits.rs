@@ -86,12 +86,15 @@ impl WaitLimits {
         }
     }
 
-    /// Returns the pause before the restart after the n-th crash. Each pause is twice the previous one, up to
-    /// `restart_longest`.
+    /// Returns the pause before the restart after the n-th crash.
     fn back_off(&self, crash: usize) -> Duration {
-        let doublings = u32::try_from(crash.saturating_sub(1)).unwrap_or(u32::MAX).min(16);
-        self.restart_first.saturating_mul(1 << doublings).min(self.restart_longest)
+        doubled(self.restart_first, u32::try_from(crash).unwrap_or(u32::MAX), self.restart_longest)
     }
+}
+
+/// Returns the pause after a number of failures in a row. Each pause is twice the previous one, up to `longest`.
+pub fn doubled(first: Duration, failures: u32, longest: Duration) -> Duration {
+    first.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(longest)
 }
 
 /// Returns all current waits.

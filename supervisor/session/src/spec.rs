@@ -14,7 +14,7 @@ use async_recursion::async_recursion as boxed;
 use super::{Session, Sessions};
 use crate::generation::Generation;
 use crate::isolation;
-use crate::repositories::ARTIFACTS;
+use crate::repositories::{ARTIFACTS, keep_places};
 use agentd_config::Scope;
 use agentd_decide::rules::Command;
 use agentd_decide::spec::{SpecRefusal, patched};
@@ -89,7 +89,7 @@ impl Sessions {
         }
         let is_changed = |field: &str| changes.iter().any(|change| change.field == field);
         validate(&self.generations().now(), &spec, is_changed)?;
-        Self::keep_places(&view, &spec)?;
+        keep_places(&view.spec, &spec)?;
         self.keep_work(&view, &spec, &repositories).await?;
         let name = spec.name.as_ref().filter(|_| is_changed("name"));
         let _claim = name.map(|name| self.claim(name)).transpose()?;

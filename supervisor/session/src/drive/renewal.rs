@@ -14,6 +14,7 @@ use tracing::Instrument as _;
 
 use crate::environment;
 use crate::launch_plan::LaunchPlan;
+use agentd_decide::waits::doubled;
 use agentd_environment::Renewal;
 
 /// State of the renewal.
@@ -92,7 +93,7 @@ impl RenewalState {
 
 /// Returns the pause after this number of failures in a row: it doubles, up to [`LONGEST`].
 pub(super) fn pause(failures: u32) -> Duration {
-    FIRST.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST)
+    doubled(FIRST, failures, LONGEST)
 }
 
 /// Waits for the result of the running renewal; waits forever without one.

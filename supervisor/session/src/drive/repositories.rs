@@ -38,9 +38,7 @@ impl Driver {
         if let Some(task) = &self.repository {
             let is_wanted = match &task.work {
                 RepositoryWork::Provide { spec: wanted, .. } => spec.repos.contains(wanted),
-                RepositoryWork::Remove { known, .. } => {
-                    !spec.repos.iter().any(|wanted| wanted.name() == known.spec.name())
-                }
+                RepositoryWork::Remove { known, .. } => spec.repository(&known.spec.name()).is_none(),
             };
             if is_wanted {
                 return;

@@ -4,6 +4,7 @@
 //! A record is written before the work on a repository begins, and after it has ended. After a kill in between, the
 //! work is done again. [`agentd_decide::repositories`] decides what is due, and [`agentd_host::git`] does it.
 
+mod changes;
 mod now;
 mod permits;
 mod provide;
@@ -27,6 +28,7 @@ use crate::launch_plan::LaunchPlan;
 use agentd_api::chain;
 use agentd_decide::repositories::{KnownRepository, RepositoryWork};
 
+pub(crate) use changes::keep_places;
 pub(crate) use permits::RepositoryPermits;
 
 /// Directory of a workspace for results of the session.

@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agentd_api::reason;
 use agentd_api::repository::{RepositoryAction, RepositoryChanged, RepositorySpec, RepositoryState};
@@ -12,8 +13,11 @@ use tokio::sync::mpsc;
 
 use super::provide::{Failed, pass};
 use super::{Work, branch_of};
+use crate::generation::Generation;
 use crate::launch_plan::LaunchPlan;
+use crate::{Session, Sessions};
 use agentd_decide::repositories::KnownRepository;
+use agentd_decide::state::State;
 
 impl Work<'_> {
     /// Removes a repository that this session made, unless it has unsaved work and the removal is not forced. Another
@@ -86,13 +90,13 @@ impl Work<'_> {
 
 /// A directory that stays after the removal of its session.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct KeptDirectory {
-    pub(crate) path: PathBuf,
-    pub(crate) reason: String,
+struct KeptDirectory {
+    path: PathBuf,
+    reason: String,
 }
 
 /// Removes the worktrees and the workspace of a session that is being removed. Returns what stays, with the reason.
-pub(crate) async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<KeptDirectory> {
+async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<KeptDirectory> {
     let (report, _nobody) = mpsc::channel(1);
     let work = Work::new(plan, &report);
     let git = work.git(&[], &[]);
@@ -120,7 +124,7 @@ pub(crate) async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<Kept
         };
         let is_own = work.is_own(&git, known, &located).await;
         let is_worktree = known.spec.worktree && (is_own || located.found == Found::Nothing);
-        let is_wanted = plan.spec.repos.iter().any(|wanted| wanted.name() == known.spec.name());
+        let is_wanted = plan.spec.repository(&known.spec.name()).is_some();
         let goes = if is_workspace { located.found != Found::Nothing } else { is_own && (is_worktree || !is_wanted) };
         let unsaved = match located.found {
             _ if !goes => None,
@@ -166,6 +170,24 @@ pub(crate) async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<Kept
         }
     }
     kept
+}
+
+impl Sessions {
+    /// Removes the worktrees and the workspace of a session that is being removed, and logs what stays.
+    pub(crate) async fn remove_repositories(&self, generation: &Arc<Generation>, session: &Session, state: &State) {
+        let view = session.view();
+        if view.spec.workspace.is_none() && state.repositories.all().is_empty() {
+            return;
+        }
+        let mut plan = LaunchPlan::new(generation, session.id(), &view.spec, state.launches);
+        plan.repositories = state.repositories.clone();
+        for kept in at_removal(&plan, generation.config.workspaces.at_removal).await {
+            tracing::warn!(
+                agentd.session = %session.id(),
+                "kept {} of the removed session: {}", kept.path.display(), kept.reason
+            );
+        }
+    }
 }
 
 /// Reports whether nothing has this name.
