@@ -95,81 +95,114 @@ struct KeptDirectory {
     reason: String,
 }
 
+impl KeptDirectory {
+    fn new(path: &Path, reason: impl Into<String>) -> Self {
+        Self { path: path.to_owned(), reason: reason.into() }
+    }
+}
+
 /// Removes the worktrees and the workspace of a session that is being removed. Returns what stays, with the reason.
 async fn at_removal(plan: &LaunchPlan, policy: AtRemoval) -> Vec<KeptDirectory> {
-    let (report, _nobody) = mpsc::channel(1);
+    let (report, _unread) = mpsc::channel(1);
     let work = Work::new(plan, &report);
     let git = work.git(&[], &[]);
-    let root = plan.root().to_owned();
-    let is_workspace = plan.workspace.is_some();
-    if is_workspace && policy == AtRemoval::Keep {
-        return vec![KeptDirectory { path: root, reason: "workspaces.at_removal is \"keep\"".to_owned() }];
+    if plan.workspace.is_some() {
+        return match policy {
+            AtRemoval::Keep => vec![KeptDirectory::new(plan.root(), "workspaces.at_removal is \"keep\"")],
+            AtRemoval::Remove => work.remove_workspace(&git).await,
+        };
     }
     let mut kept = Vec::new();
-    let mut keep = |path: &Path, reason: String| kept.push(KeptDirectory { path: path.to_owned(), reason });
-    let is_gone = is_workspace && is_missing(root.clone()).await;
-    let mut worktrees = Vec::new();
     for known in plan.repositories.all() {
-        let located = if is_gone {
-            Ok(Located { place: known.place.clone(), found: Found::Nothing, maker: None })
-        } else {
-            git.locate(&root, &known.spec.place()).await
-        };
-        let located = match located {
-            Ok(located) => located,
-            Err(error) => {
-                keep(&known.place, error.message);
-                continue;
-            }
-        };
-        let is_own = work.is_own(&git, known, &located).await;
-        let is_worktree = known.spec.worktree && (is_own || located.found == Found::Nothing);
-        let is_wanted = plan.spec.repository(&known.spec.name()).is_some();
-        let goes = if is_workspace { located.found != Found::Nothing } else { is_own && (is_worktree || !is_wanted) };
-        let unsaved = match located.found {
-            _ if !goes => None,
-            Found::Repository | Found::Worktree => match git.work(&located.place).await {
-                Ok(repository) => repository.unsaved(),
-                Err(error) => Some(error.message),
-            },
-            Found::Other => Some("it is no repository any more".to_owned()),
-            Found::Nothing => None,
-        };
-        match unsaved {
-            Some(reason) => keep(&located.place, reason),
-            None if is_worktree => worktrees.push((known, located)),
-            None if !is_workspace => {
-                // The rest of a removal that was not done, or of a cut attempt.
-                if let Err(error) = work.delete(&git, &known.spec, &located.place, goes).await {
-                    keep(&located.place, error.message);
-                }
-            }
-            None => {}
-        }
-    }
-    if is_workspace && !is_gone {
-        let known: Vec<PathBuf> = plan.repositories.all().iter().map(|known| known.spec.place()).collect();
-        match git.others(&root, &known).await {
-            Ok(others) => others.iter().for_each(|path| keep(&root.join(path), "agentd did not make it".to_owned())),
-            Err(error) => keep(&root, error.message),
-        }
-    }
-    // A workspace goes or stays as a whole.
-    if is_workspace && !kept.is_empty() {
-        return kept;
-    }
-    for (known, located) in worktrees {
-        if let Err(error) = work.delete(&git, &known.spec, &located.place, true).await {
-            kept.push(KeptDirectory { path: located.place, reason: error.message });
-        }
-    }
-    if is_workspace && kept.is_empty() {
-        let aside = root.with_file_name(format!(".removing-{}", plan.id));
-        if let Err(error) = git.remove(&root, &aside).await {
-            kept.push(KeptDirectory { path: root, reason: error.message });
-        }
+        kept.extend(work.remove_outside_workspace(&git, known).await.err());
     }
     kept
+}
+
+impl Work<'_> {
+    /// Removes the session's worktree, or its clone that the specification does not have any more, and the remains of
+    /// cut attempts.
+    async fn remove_outside_workspace(&self, git: &Git<'_>, known: &KnownRepository) -> Result<(), KeptDirectory> {
+        let located = self.locate_known(git, known).await?;
+        let is_wanted = self.plan.spec.repository(&known.spec.name()).is_some();
+        let is_worktree = known.spec.worktree;
+        let goes = (is_worktree || !is_wanted) && self.is_own(git, known, &located).await;
+        if goes {
+            check_saved(git, &located).await?;
+        }
+        // Of a worktree whose files are gone, the repository still has the entry and the branch.
+        let is_whole = goes || (is_worktree && located.found == Found::Nothing);
+        let deleted = self.delete(git, &known.spec, &located.place, is_whole).await;
+        deleted.map_err(|error| KeptDirectory::new(&located.place, error.message))
+    }
+
+    /// Removes the workspace as a whole, unless something in it must stay.
+    async fn remove_workspace(&self, git: &Git<'_>) -> Vec<KeptDirectory> {
+        let root = self.plan.root();
+        let all = self.plan.repositories.all();
+        let (mut kept, mut worktrees) = (Vec::new(), Vec::new());
+        if is_missing(root.to_owned()).await {
+            worktrees.extend(all.iter().filter(|known| known.spec.worktree).map(|known| (known, known.place.clone())));
+        } else {
+            for known in all {
+                match self.check_in_workspace(git, known).await {
+                    Ok(worktree) => worktrees.extend(worktree.map(|place| (known, place))),
+                    Err(stays) => kept.push(stays),
+                }
+            }
+            let places: Vec<PathBuf> = all.iter().map(|known| known.spec.place()).collect();
+            match git.others(root, &places).await {
+                Ok(others) => {
+                    kept.extend(others.iter().map(|it| KeptDirectory::new(&root.join(it), "agentd did not make it")));
+                }
+                Err(error) => kept.push(KeptDirectory::new(root, error.message)),
+            }
+        }
+        if !kept.is_empty() {
+            return kept;
+        }
+        for (known, place) in worktrees {
+            let deleted = self.delete(git, &known.spec, &place, true).await;
+            kept.extend(deleted.err().map(|error| KeptDirectory::new(&place, error.message)));
+        }
+        if kept.is_empty() {
+            let aside = root.with_file_name(format!(".removing-{}", self.plan.id));
+            let removed = git.remove(root, &aside).await;
+            kept.extend(removed.err().map(|error| KeptDirectory::new(root, error.message)));
+        }
+        kept
+    }
+
+    /// Checks that a repository in the workspace has no unsaved work. Returns the place of the session's worktree.
+    async fn check_in_workspace(
+        &self,
+        git: &Git<'_>,
+        known: &KnownRepository,
+    ) -> Result<Option<PathBuf>, KeptDirectory> {
+        let located = self.locate_known(git, known).await?;
+        check_saved(git, &located).await?;
+        let is_worktree =
+            known.spec.worktree && (located.found == Found::Nothing || self.is_own(git, known, &located).await);
+        Ok(is_worktree.then_some(located.place))
+    }
+
+    async fn locate_known(&self, git: &Git<'_>, known: &KnownRepository) -> Result<Located, KeptDirectory> {
+        let located = git.locate(self.plan.root(), &known.spec.place()).await;
+        located.map_err(|error| KeptDirectory::new(&known.place, error.message))
+    }
+}
+
+/// Refuses a place that has work which exists only there.
+async fn check_saved(git: &Git<'_>, located: &Located) -> Result<(), KeptDirectory> {
+    let unsaved = match located.found {
+        Found::Nothing => None,
+        Found::Repository | Found::Worktree => match git.work(&located.place).await {
+            Ok(work) => work.unsaved(),
+            Err(error) => Some(error.message),
+        },
+        Found::Other => Some("it is no repository any more".to_owned()),
+    };
+    unsaved.map_or(Ok(()), |reason| Err(KeptDirectory::new(&located.place, reason)))
 }
 
 impl Sessions {
