@@ -266,7 +266,7 @@ pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Reques
     };
     // serde would read the fields of an object from an array, by their positions.
     if body.trim_ascii_start().starts_with(b"[") {
-        return Err(invalid(&"it is an array"));
+        return Err(invalid(&"it is an array, and a map is expected"));
     }
     serde_json::from_slice(&body).map_err(|error| invalid(&error))
 }
