@@ -17,6 +17,8 @@ pub(crate) struct Flags {
     pub(crate) no_load: bool,
     /// `--resume`: offer `session/resume` too, which replays nothing.
     pub(crate) resume: bool,
+    /// `--fork`: offer `session/fork` too, which copies a conversation.
+    pub(crate) fork: bool,
     /// `--load-fails`: offer to load conversations, and fail.
     pub(crate) load_fails: bool,
     /// `--replay-after-response`: send the history after the response to `session/load` instead of before.
@@ -58,6 +60,7 @@ impl Flags {
                 "--launcher" => flags.launcher = true,
                 "--no-load" => flags.no_load = true,
                 "--resume" => flags.resume = true,
+                "--fork" => flags.fork = true,
                 "--load-fails" => flags.load_fails = true,
                 "--replay-after-response" => flags.replay_after_response = true,
                 "--banner" => flags.banner = true,

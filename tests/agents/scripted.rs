@@ -180,12 +180,18 @@ impl Agent {
                 thread::sleep(self.flags.slow_init);
                 self.answer(id, &self.introduction());
             }
-            "session/new" => {
-                let conversation = format!("conversation-{}-{}", getpid(), self.requests);
-                self.requests += 1;
-                self.conversation = Some(Conversation { id: conversation.clone(), turns: Vec::new() });
-                self.store();
-                self.answer(id, &json!({ "sessionId": conversation }));
+            "session/new" => self.begin(id, Vec::new()),
+            "session/fork" if self.flags.fork => {
+                let stored = self.file(params["sessionId"].as_str().unwrap_or_default());
+                match stored.and_then(|file| fs::read(file).ok()) {
+                    Some(stored) => {
+                        self.begin(
+                            id,
+                            serde_json::from_slice(&stored).expect("the store holds what was written to it"),
+                        );
+                    }
+                    None => fail(id, -32002, "no such conversation"),
+                }
             }
             "session/load" | "session/resume" => {
                 self.load(id, method, params["sessionId"].as_str().unwrap_or_default());
@@ -200,7 +206,12 @@ impl Agent {
     }
 
     fn introduction(&self) -> Value {
-        let session = if self.flags.resume { json!({ "resume": {} }) } else { json!({}) };
+        let mut session = json!({});
+        for (name, is_offered) in [("resume", self.flags.resume), ("fork", self.flags.fork)] {
+            if is_offered {
+                session[name] = json!({});
+            }
+        }
         json!({
             "protocolVersion": self.flags.protocol.unwrap_or(1),
             "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session },
@@ -213,6 +224,15 @@ impl Agent {
 
     fn file(&self, conversation: &str) -> Option<PathBuf> {
         Some(self.flags.store.as_ref()?.join(format!("{conversation}.json")))
+    }
+
+    /// Answers with a new conversation that begins with these turns.
+    fn begin(&mut self, id: &Value, turns: Vec<Value>) {
+        let conversation = format!("conversation-{}-{}", getpid(), self.requests);
+        self.requests += 1;
+        self.conversation = Some(Conversation { id: conversation.clone(), turns });
+        self.store();
+        self.answer(id, &json!({ "sessionId": conversation }));
     }
 
     fn load(&mut self, id: &Value, method: &str, conversation: &str) {

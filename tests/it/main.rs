@@ -22,6 +22,7 @@ mod configuration;
 #[path = "../conformance/mod.rs"]
 mod conformance;
 mod context;
+mod contract;
 mod corporate;
 mod crowd;
 mod degraded;
@@ -59,6 +60,7 @@ mod modules;
 mod note;
 mod opencode;
 mod pages;
+mod parent;
 mod permission;
 mod places;
 mod plugins;

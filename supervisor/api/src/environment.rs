@@ -27,6 +27,9 @@ pub struct EnvironmentSpec {
     /// Whether the session shares a terminal's environment with the other sessions of its directory.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared: Option<bool>,
+    /// Whether the agent finds its session under the names of another runner too.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compatibility: Option<RunnerNames>,
     /// Names and patterns of variables that the whitelist keeps in addition. A secret must be named exactly; a
     /// pattern does not keep it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -45,6 +48,18 @@ impl EnvironmentSpec {
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
     }
+}
+
+/// Another runner of agents, under whose names for variables an agent finds its session.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum RunnerNames {
+    /// Only agentd's own names.
+    #[default]
+    None,
+    /// The names of the runner of the Ambient Code platform for Kubernetes.
+    Ambient,
 }
 
 /// The source of a session's initial environment, before any provider runs.

@@ -9,6 +9,7 @@ pub mod changes;
 pub mod compatibility;
 pub mod configuration;
 pub mod context;
+pub mod contract;
 pub mod degraded;
 pub mod doc;
 pub mod doctor;

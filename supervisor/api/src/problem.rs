@@ -110,6 +110,8 @@ codes! {
     FieldFixed = 422,
     /// The session's phase does not allow this request.
     WrongPhase = 409,
+    /// Another session uses the conversation, and the agent cannot copy it.
+    ConversationInUse = 409,
     /// The context would have more items than a set or a session may have.
     ContextFull = 422,
     /// The session's queue of prompts is full.

@@ -307,6 +307,8 @@ reasons! {
     LOADED = "Loaded",
     /// The agent resumed the earlier conversation.
     RESUMED = "Resumed",
+    /// The agent copied the conversation of another session.
+    FORKED = "Forked",
     /// The agent can restore no conversation, so it created a new one without the history.
     HISTORY_LOST = "HistoryLost",
     /// agentd waits for the next minute, so that the agent keeps its conversations apart.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::environment::EnvironmentSpec;
-use crate::id::{AgentName, SessionName};
+use crate::id::{AgentName, SessionId, SessionName};
 use crate::isolation::Isolation;
 use crate::label::Labels;
 use crate::prerequisite::Requester;
@@ -38,10 +38,15 @@ pub struct SessionSpec {
     /// Requests a workspace: a directory of the session's own, which contains its repositories and `artifacts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
+    /// The session whose conversation and workspace this session continues: an id, or a name in a request. Agent,
+    /// directory and workspace are those of that session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<SessionName>,
     /// Git repositories below the workspace, or else below the directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repos: Vec<RepositorySpec>,
-    /// The first prompt. Sent once in the session's life, as soon as the conversation is ready.
+    /// The first prompt. Sent once in the session's life, as soon as the conversation is ready. A session with a parent
+    /// keeps it, but does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_prompt: Option<String>,
     /// Text of the session's own script (`env-setup.sh`), which is sourced after the global and the directory's
@@ -76,11 +81,23 @@ pub struct SessionSpec {
 }
 
 /// A directory of the session's own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Workspace {
     /// A new directory in agentd's state directory.
     New,
+    /// The workspace that was made for another session, which this session continues. Only agentd sets it.
+    Of(SessionId),
+}
+
+impl Workspace {
+    /// Returns the session for which the workspace was made; `own` has this value in its specification.
+    pub fn owner<'a>(&'a self, own: &'a SessionId) -> &'a SessionId {
+        match self {
+            Self::New => own,
+            Self::Of(owner) => owner,
+        }
+    }
 }
 
 fn is_empty(path: &Path) -> bool {
@@ -192,6 +209,7 @@ impl SessionSpec {
             command: None,
             directory: directory.into(),
             workspace: None,
+            parent: None,
             repos: Vec::new(),
             initial_prompt: None,
             env_setup: None,
@@ -300,13 +318,14 @@ const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &
 }
 
 /// All fields of the specification. A change of `environment` or `labels` is one change, whatever it contains.
-pub const FIELDS: [SpecField; 23] = [
+pub const FIELDS: [SpecField; 24] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
     field("command", Effect::NextLaunch, Notation::Words, ""),
     field("directory", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
     field("workspace", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
+    field("parent", Effect::Never, Notation::Text, "The conversation is continued once, at the creation."),
     field("repos", Effect::NextTurn, Notation::Objects, "A launch makes the requested repositories too."),
     field("initial_prompt", Effect::Never, Notation::Text, "The initial prompt is sent once in a session's life."),
     field(
@@ -420,6 +439,7 @@ mod tests {
             command: Some(vec!["c".to_owned()]),
             directory: "/d".into(),
             workspace: Some(Workspace::New),
+            parent: Some("p".parse().unwrap()),
             repos: vec![RepositorySpec::clone_of("/r")],
             initial_prompt: Some("p".to_owned()),
             env_setup: Some("s".to_owned()),

@@ -32,6 +32,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("environment.providers", NextLaunch),
     ("environment.children", NextLaunch),
     ("environment.functions", NextLaunch),
+    ("environment.compatibility", NextLaunch),
     ("plugins.*", NextLaunch),
     ("plugin_policy.user_plugins", Now),
     ("plugin_policy.deny", NextLaunch),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use agentd_api::environment::{Refresh, SnapshotScope, SnapshotSource};
+use agentd_api::environment::{Refresh, RunnerNames, SnapshotScope, SnapshotSource};
 use agentd_api::quantity::Time;
 use nix::unistd::{User, getuid};
 use serde::de::value::MapAccessDeserializer;
@@ -58,6 +58,9 @@ pub struct Environment {
     /// Recipients of exported bash functions of the login shell and of scripts: `scripts`, `agent` or `drop`.
     /// Default: `scripts`.
     pub functions: Functions,
+    /// Runner of agents under whose names for variables agents find their session too: `none` or `ambient`. Default:
+    /// `none`.
+    pub compatibility: RunnerNames,
 }
 
 /// Action for the background processes of a login shell or a script.
@@ -205,6 +208,7 @@ impl Default for Environment {
             providers: ["snapshot", "whitelist", "env-script"].map(Provider::named).to_vec(),
             children: Children::default(),
             functions: Functions::default(),
+            compatibility: RunnerNames::default(),
         }
     }
 }

@@ -87,6 +87,7 @@ fn within(
         permissions: asked.permissions,
         env_setup: None,
         workspace: None,
+        parent: None,
         repos: Vec::new(),
         ..SessionSpec::clone(&parent.spec)
     })

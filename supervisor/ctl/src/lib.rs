@@ -17,6 +17,7 @@ mod failure;
 mod input;
 mod mcp;
 mod output;
+mod parent;
 mod prerequisite;
 mod reach;
 mod render;

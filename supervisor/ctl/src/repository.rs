@@ -90,6 +90,9 @@ pub(crate) fn add(spec: SessionSpec, args: &WorkspaceArgs, directory: Option<Pat
         inside = inside.or_else(|| Some(worktree.place()));
         repos.insert(0, worktree);
     }
+    if args.parent.is_some() {
+        return Ok(SessionSpec { repos, parent: args.parent.clone(), ..spec });
+    }
     if !args.workspace && args.worktree.is_none() {
         return Ok(SessionSpec { repos, ..spec });
     }
@@ -102,7 +105,7 @@ mod tests {
 
     fn args(workspace: bool, repo: &[&str], worktree: Option<&str>) -> WorkspaceArgs {
         let repo = repo.iter().map(|url| (*url).to_owned()).collect();
-        WorkspaceArgs { workspace, repo, worktree: worktree.map(str::to_owned) }
+        WorkspaceArgs { workspace, repo, worktree: worktree.map(str::to_owned), parent: None }
     }
 
     #[test]

@@ -47,11 +47,9 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
         .transpose()?;
     let prompt = args.prompt.or_else(|| (!args.text.is_empty()).then(|| args.text.join(" ")));
-    let directory = if args.workspace.workspace || args.workspace.worktree.is_some() {
-        PathBuf::new()
-    } else {
-        absolute(args.dir.as_deref().unwrap_or(Path::new(".")))?
-    };
+    let is_elsewhere = args.workspace.workspace || args.workspace.worktree.is_some() || args.workspace.parent.is_some();
+    let directory =
+        if is_elsewhere { PathBuf::new() } else { absolute(args.dir.as_deref().unwrap_or(Path::new(".")))? };
     let spec = SessionSpec {
         name: args.name,
         labels: args.label.into_iter().collect(),

@@ -59,6 +59,7 @@ impl State {
                     acp::method::NEW => Pending::Open(OpenedBy::NewAfterLoss),
                     acp::method::LOAD => Pending::Open(OpenedBy::Load),
                     acp::method::RESUME => Pending::Open(OpenedBy::Resume),
+                    acp::method::FORK => Pending::Open(OpenedBy::Fork),
                     acp::method::PROMPT => match &running.turn {
                         Some(turn) => Pending::Prompt(turn.id.clone()),
                         None => return,
@@ -130,6 +131,7 @@ impl State {
             Ok(initialized) if initialized.protocol == 1 => {
                 self.agent = initialized.agent;
                 self.sign_in = initialized.sign_in;
+                self.can_fork = initialized.capabilities.fork;
                 Opening::Initialized(initialized.capabilities)
             }
             Ok(initialized) => Opening::Refused(OpenRefused::Initialize(format!(

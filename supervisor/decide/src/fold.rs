@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use agentd_api::context::Progress;
 use agentd_api::event::{
     AgentExited, AgentStarted, ConversationOpened, EnvironmentBuilt, LaunchReason, LaunchStarted, PermissionRequested,
-    PermissionResolved, TurnEnded, TurnQueued, TurnStarted,
+    PermissionResolved, SessionCreated, TurnEnded, TurnQueued, TurnStarted,
 };
 use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{Condition, PermissionOrigin};
@@ -53,6 +53,7 @@ impl State {
                 self.spec_changed(changed);
             }
             Body::RepositoryChanged(changed) => self.repositories.changed(changed, self.updated),
+            Body::SessionCreated(created) => self.created(created),
             Body::LaunchStarted(started) => self.launch_started(started),
             Body::LaunchDegraded(degraded) if degraded.launch == self.launches => {
                 self.degraded.clone_from(&degraded.missing);
@@ -130,7 +131,6 @@ impl State {
             | Body::PrerequisitesChecked(_)
             | Body::PrerequisitesChanged(_)
             | Body::PrerequisitesForced(_)
-            | Body::SessionCreated(_)
             | Body::AgentNoise(_)
             | Body::AgentReplayed(_)
             | Body::AgentDropped(_)
@@ -167,6 +167,15 @@ impl State {
             Body::SessionObserved(_) => self.observed = Some(event.time),
             _ => {}
         }
+    }
+
+    fn created(&mut self, created: &SessionCreated) {
+        let Some(continues) = &created.continues else { return };
+        self.conversation = Some(continues.conversation.clone());
+        self.is_taken_over = true;
+        self.conversation_home.clone_from(&continues.home);
+        self.conversation_born = continues.created;
+        self.can_fork = continues.can_fork;
     }
 
     fn launch_started(&mut self, started: &LaunchStarted) {
@@ -348,6 +357,7 @@ impl State {
             self.conversation_home.clone_from(&opened.home);
         }
         self.conversation = Some(opened.conversation.clone());
+        self.is_taken_over = false;
         self.facts.opened(self.agent.as_ref(), self.updated);
         let seq = self.seq;
         if let Run::Running(running) = &mut self.run {

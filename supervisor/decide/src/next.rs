@@ -251,7 +251,8 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             if let Some(batch) = staleness::refusal(state, running.launch, facts) {
                 return Some(batch);
             }
-            let loads = state.conversation.is_some() && capabilities.load && !capabilities.resume;
+            let forks = state.is_taken_over && capabilities.fork;
+            let loads = state.conversation.is_some() && capabilities.load && !capabilities.resume && !forks;
             if loads && born_this_minute(state, running, facts.now) {
                 return wait_for_the_minute(state, facts);
             }
@@ -320,11 +321,15 @@ fn wait_for_the_minute(state: &State, facts: &Facts<'_>) -> Option<Batch> {
     (!said).then(|| Batch::of(condition(state, facts, kind, ConditionStatus::Unknown, reason, SAME_MINUTE_MESSAGE)))
 }
 
-/// Opens the conversation by the agent's capabilities. Prefers `session/resume`, which replays no history.
+/// Opens the conversation by the agent's capabilities. Prefers `session/resume`, which replays no history. Copies the
+/// conversation of another session if the agent can, so that the other session keeps its own.
 fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts: &Facts<'_>) -> Batch {
     let id = state.next_rpc;
     let directory = &facts.spec.directory;
     match &state.conversation {
+        Some(conversation) if !running.fresh && state.is_taken_over && capabilities.fork => {
+            Batch::default().send(acp::fork(id, conversation, directory, facts.mcp))
+        }
         Some(conversation) if !running.fresh && capabilities.resume => {
             Batch::default().send(acp::resume(id, conversation, directory, facts.mcp))
         }
@@ -348,6 +353,7 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
         OpenedBy::New if state.conversation.is_some() => (reason::NEW_CONVERSATION, "a new conversation, as requested"),
         OpenedBy::New => (reason::NEW_CONVERSATION, "a new conversation"),
         OpenedBy::Load => (reason::LOADED, "the agent loaded the conversation"),
+        OpenedBy::Fork => (reason::FORKED, "the agent copied the conversation of the other session"),
         OpenedBy::Resume | OpenedBy::Unknown => (reason::RESUMED, "the agent resumed the conversation"),
     };
     Batch::of(Body::ConversationOpened(ConversationOpened {
@@ -371,7 +377,7 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
             agentd_api::reason::AUTHENTICATION_REQUIRED,
             format!("the agent requires a sign-in first: {error}; {}", sign_in(state)),
         ),
-        OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume, error, .. } => (
+        OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume | OpenedBy::Fork, error, .. } => (
             reason::CONVERSATION_LOST,
             format!(
                 "the agent could not restore the conversation {:?}: {error}; {}{}",

@@ -129,6 +129,11 @@ impl Repositories {
         self.known.iter().find(|known| known.spec.name() == name)
     }
 
+    /// Forgets the repositories that are not wanted.
+    pub fn retain(&mut self, is_wanted: impl FnMut(&KnownRepository) -> bool) {
+        self.known.retain(is_wanted);
+    }
+
     /// Returns all repositories that the session has or had begun.
     pub fn all(&self) -> &[KnownRepository] {
         &self.known

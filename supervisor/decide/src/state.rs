@@ -49,7 +49,13 @@ pub struct State {
     pub conditions: Vec<Condition>,
     /// The conversation that the next launch continues.
     pub conversation: Option<String>,
+    /// Whether the conversation is that of another session, which this session has not opened yet.
+    #[serde(default)]
+    pub is_taken_over: bool,
     pub agent: Option<AgentInfo>,
+    /// Whether the agent copies conversations (ACP `session/fork`).
+    #[serde(default)]
+    pub can_fork: bool,
     /// The agent's sign-in methods, by name (ACP `authMethods`).
     #[serde(default)]
     pub sign_in: Vec<String>,
@@ -360,7 +366,9 @@ impl State {
             run: Run::Ended(Ended::Pending),
             conditions: Vec::new(),
             conversation: None,
+            is_taken_over: false,
             agent: None,
+            can_fork: false,
             sign_in: Vec::new(),
             queue: VecDeque::new(),
             cut: None,

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use agentd_api::event::{LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
+use agentd_api::event::{Continuation, LaunchReason, LaunchStarted, SessionCreated, TurnQueued};
 use agentd_api::session::SessionSpec;
 use agentd_api::{Body, TurnId};
 use agentd_fault::Point;
@@ -22,6 +22,7 @@ pub(super) async fn create_files(
     journal: Journal,
     finished: PathBuf,
     document: Document,
+    continues: Option<Continuation>,
     terms: LaunchTerms,
 ) -> Result<Document, String> {
     let LaunchTerms { wait_until, forced_by, degraded_by, requester } = terms;
@@ -33,9 +34,11 @@ pub(super) async fn create_files(
         spec: SessionSpec::clone(spec),
         key,
         parent,
+        continues,
         requester: requester.clone(),
     }));
-    if let Some(prompt) = &spec.initial_prompt {
+    // A session that continues a conversation sends no prompt by itself.
+    if let Some(prompt) = spec.initial_prompt.as_ref().filter(|_| spec.parent.is_none()) {
         let queued =
             TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None, requester: requester.clone() };
         batch = batch.record(Body::TurnQueued(queued));

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::environment::{Refresh, SnapshotSource};
+use agentd_api::environment::{Refresh, RunnerNames, SnapshotSource};
 use agentd_api::prerequisite::OnFailure;
 use agentd_api::session::{RestartPolicy, ResumeNote, SessionSpec};
 use agentd_api::{Code, Problem, SessionId};
@@ -340,6 +340,11 @@ impl Generation {
     pub fn refresh_policy(&self, spec: &SessionSpec) -> Refresh {
         let of_agent = || spec.agent.as_ref().and_then(|agent| self.config.agents.get(agent))?.refresh;
         spec.environment.refresh.or_else(of_agent).unwrap_or(self.config.environment.refresh)
+    }
+
+    /// Returns the runner under whose names for variables the session's agent finds its session too.
+    pub fn compatibility(&self, spec: &SessionSpec) -> RunnerNames {
+        spec.environment.compatibility.unwrap_or(self.config.environment.compatibility)
     }
 
     /// Returns the restart policy after a crash of this session's agent.

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use agentd_api::isolation::Isolation;
 use agentd_api::session::SessionSpec;
-use agentd_api::spec::Workspace;
 use agentd_api::{Code, Problem, SessionId};
 use agentd_keeper::protocol::{Enclosure, Variable, VisibleDirectory};
 
@@ -81,7 +80,7 @@ pub fn enclosure(generation: &Generation, id: &SessionId, spec: &SessionSpec) ->
         files,
         shown: [shown(of.session_guest(id), true), shown(of.session_files(id), false)]
             .into_iter()
-            .chain(spec.workspace.map(|Workspace::New| shown(of.workspace(id), false)))
+            .chain(spec.workspace.as_ref().map(|workspace| shown(of.workspace(workspace.owner(id)), false)))
             .collect(),
     })
 }

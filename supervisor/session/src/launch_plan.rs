@@ -10,11 +10,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::context::Context;
-use agentd_api::environment::Refresh;
+use agentd_api::environment::{Refresh, RunnerNames};
 use agentd_api::event::LaunchReason;
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::SessionSpec;
-use agentd_api::spec::Workspace;
 use agentd_api::{Problem, SessionId};
 use agentd_config::Config;
 use agentd_environment::{
@@ -26,13 +25,13 @@ use agentd_prerequisite::Prerequisites;
 use jiff::Timestamp;
 use tokio::sync::Semaphore;
 
+use crate::contract;
 use crate::daemon::Daemon;
 use crate::document::Document;
 use crate::environment;
 use crate::generation::Generation;
 use crate::isolation;
 use crate::launch::{KeeperLimits, Unit};
-use crate::repositories::ARTIFACTS;
 use agentd_decide::repositories::Repositories;
 use agentd_decide::state::{Run, State};
 
@@ -63,6 +62,10 @@ pub(crate) struct LaunchPlan {
     pub repositories: Repositories,
     /// Whether the session has never had an agent. Its repositories are then brought to their branches.
     pub is_new: bool,
+    /// Whether the agent continues a conversation.
+    pub continues: bool,
+    /// The runner under whose names for variables the agent finds its session too.
+    pub compatibility: RunnerNames,
     /// Settings for the repositories.
     pub repository_settings: agentd_config::Repositories,
     /// The session's own workspace.
@@ -116,9 +119,10 @@ pub(crate) struct LaunchPlan {
 impl LaunchPlan {
     /// Plans a launch of a session under the generation in force.
     pub(crate) fn of(generation: &Arc<Generation>, document: &Document, state: &State, launch: u64) -> Self {
-        let (wait_until, reason) = match &state.run {
-            Run::Preparing(preparing) => (preparing.wait_until, preparing.reason),
-            Run::Ended(_) | Run::Running(_) => (None, LaunchReason::Unknown),
+        let (wait_until, reason, is_fresh) = match &state.run {
+            Run::Preparing(preparing) => (preparing.wait_until, preparing.reason, preparing.fresh),
+            Run::Running(running) => (None, LaunchReason::Unknown, running.fresh),
+            Run::Ended(_) => (None, LaunchReason::Unknown, false),
         };
         let (forced_by, degraded_by) = (state.forced_by.clone(), state.degraded_by.clone());
         let schedule = state.expires.zip(state.renews);
@@ -126,6 +130,7 @@ impl LaunchPlan {
         Self {
             is_changed: document.generation > 1,
             repositories: state.repositories.clone(),
+            continues: state.conversation.is_some() && !is_fresh,
             is_new: state.times.started.is_none() && state.conversation.is_none(),
             reason,
             context,
@@ -156,8 +161,10 @@ impl LaunchPlan {
             needed: generation.needed(spec),
             repositories: Repositories::default(),
             is_new: false,
+            continues: false,
+            compatibility: generation.compatibility(spec),
             repository_settings: config.repositories.clone(),
-            workspace: spec.workspace.map(|Workspace::New| directories.workspace(id)),
+            workspace: spec.workspace.as_ref().map(|workspace| directories.workspace(workspace.owner(id))),
 
             home: config.environment.home_directory(),
             agent: generation.agent_label(spec),
@@ -236,7 +243,7 @@ impl LaunchPlan {
             places: self.places.clone(),
             files: self.files.clone(),
             socket: self.guest_socket.clone(),
-            workspace: self.workspace.as_ref().map(|path| (path.clone(), path.join(ARTIFACTS))),
+            contract: contract::variables(self),
             chosen: Arc::new(SessionSnapshot::new(Arc::clone(&self.snapshots), self.snapshot.clone())),
             machine: self.daemon.machine.clone(),
             secrets: Arc::clone(&self.secrets),

@@ -24,6 +24,7 @@ use super::journal_port::Journal;
 use super::resting::{Resting, SessionParts};
 use super::{Session, aside, cleanup, needs};
 use crate::generation::Generations;
+use crate::keyed_locks::KeyedLocks;
 use crate::pulse;
 use agentd_api::chain;
 use agentd_decide::rules::{Command, LaunchTerms};
@@ -34,6 +35,8 @@ use agentd_host::platform;
 pub struct Sessions {
     generations: Arc<Generations>,
     known: Mutex<BTreeMap<SessionId, Session>>,
+    /// Locks of conversations, which are held while a session begins to use one.
+    pub(super) conversations: KeyedLocks<String>,
     /// Names that renamed sessions are about to get.
     claimed: Mutex<BTreeSet<SessionName>>,
     unreadable: Mutex<Vec<UnreadableSession>>,
@@ -75,6 +78,7 @@ impl Sessions {
     pub fn open(generations: Arc<Generations>) -> Self {
         let sessions = Self {
             known: Mutex::default(),
+            conversations: KeyedLocks::default(),
             claimed: Mutex::default(),
             unreadable: Mutex::default(),
             drivers: TaskTracker::new(),
@@ -235,6 +239,12 @@ impl Sessions {
         lock(&self.known).values().for_each(|session| look(&session.published.borrow().view));
     }
 
+    /// Returns the sessions whose published view is wanted.
+    pub(super) fn those(&self, is_wanted: impl Fn(&SessionView) -> bool) -> Vec<Session> {
+        let sessions = lock(&self.known);
+        sessions.values().filter(|session| is_wanted(&session.published.borrow().view)).cloned().collect()
+    }
+
     pub fn unreadable(&self) -> Vec<UnreadableSession> {
         lock(&self.unreadable).clone()
     }
@@ -329,13 +339,15 @@ impl Sessions {
         parent.as_ref().map_or(Ok(()), |parent| room_for_child(&lock(&self.known), parent))?;
         // Check the configuration first: objections to the specification may follow from its mistakes.
         self.generations.now().launchable()?;
+        let asked = spec.parent.is_some().then(|| spec.clone());
+        let (alone, continues) = self.continuation(&mut spec).await?.unzip();
         self.check(&spec).await?;
         self.room(&lock(&self.known))?;
         if spec.agent.is_none() && spec.command.is_none() {
             // The agent is stored, so that a later change of the default does not give this session another agent.
             spec.agent = Some(self.generations.now().config.default_agent.clone());
         }
-        let (id, requested) = (SessionId::random(), spec.clone());
+        let (id, requested) = (SessionId::random(), asked.unwrap_or_else(|| spec.clone()));
         if let Some(Workspace::New) = spec.workspace {
             let workspace = self.generations.now().daemon.directories.workspace(&id);
             spec.directory = workspace.components().chain(spec.directory.components()).collect();
@@ -346,7 +358,7 @@ impl Sessions {
         let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
         let journal =
             Journal { directory: unfinished.clone(), options: self.generations.now().config.journal.options() };
-        let document = match create_files(journal, directory.clone(), document, terms).await {
+        let document = match create_files(journal, directory.clone(), document, continues, terms).await {
             Ok(document) => document,
             Err(error) => {
                 discard(vec![unfinished, directory]).await;
@@ -357,8 +369,11 @@ impl Sessions {
         let generations = Arc::clone(&self.generations);
         let made = pulse::blocking(move || SessionParts::of(&generations, document, false)).await;
         let started = self.start(made, parent.as_ref());
-        if started.is_err() {
-            discard(vec![directory]).await;
+        match &started {
+            // Others see the conversation of the session before they may use it.
+            Ok(session) if alone.is_some() => session.is_current().await,
+            Ok(_) => {}
+            Err(_) => discard(vec![directory]).await,
         }
         started
     }
@@ -388,6 +403,7 @@ impl Sessions {
     #[boxed]
     pub async fn resume(&self, session: &Session, fresh: bool, terms: LaunchTerms) -> Result<(), Problem> {
         self.check_room().await?;
+        let _alone = if fresh { None } else { self.claim_conversation(session).await? };
         if terms.wait_until.is_none() && !terms.is_forced() {
             let (generation, view) = (self.generations.now(), session.view());
             if !view.status.phase.is_active()

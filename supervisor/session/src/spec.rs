@@ -6,7 +6,7 @@ use std::sync::Arc;
 use agentd_api::prerequisite::Requester;
 use agentd_api::repository;
 use agentd_api::session::{SessionSpec, SessionView};
-use agentd_api::spec::{ChangedField, RepositoryTerms, SpecChanged, SpecPatch};
+use agentd_api::spec::{ChangedField, RepositoryTerms, SpecChanged, SpecPatch, Workspace};
 use agentd_api::{Code, Problem};
 use agentd_api::{hint, label};
 use async_recursion::async_recursion as boxed;
@@ -149,7 +149,7 @@ fn validate(
             None if spec.directory.as_os_str().is_empty() => {
                 return invalid("the session has no directory", "name a `directory`, or request `workspace: \"new\"`");
             }
-            Some(_) if !is_below => {
+            Some(Workspace::New) if !is_below => {
                 let detail = "the directory of a session with its own workspace must be relative and lead below it";
                 return invalid(detail, "leave `directory` out, or name the place of a repository");
             }

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use agentd_api::doc::Named;
 use agentd_api::session::ConditionType;
-use agentd_api::{Body, Code, reason};
+use agentd_api::{Body, Code, contract, reason};
 
 /// Makes a table of two columns: name and meaning.
 fn table(title: &str, names: &[Named]) -> String {
@@ -88,4 +88,29 @@ types. Later releases can add reasons; a client then shows the message.
         table("type", ConditionType::NAMES),
         table("reason", reason::ALL)
     )
+}
+
+pub(super) fn variables() -> String {
+    format!(
+        "# Variables of a session
+
+An agent and its tools learn about their session from these variables. agentd sets them at each launch, after all
+providers and secrets, so no script changes them. `agentctl env` shows them with the provider `agentd`. A comparison of
+two environments leaves them out, because their values can differ from launch to launch.
+
+{}
+## Names of another runner
+
+Programs that were written for the Kubernetes runner of the Ambient Code platform look for other names. These are set
+too with `compatibility = \"ambient\"` in `[environment]` of agentd.toml, or in `environment` of a session's
+specification:
+
+{}
+",
+        table("variable", contract::VARIABLES),
+        table("variable", contract::AMBIENT)
+    )
+    .trim_end()
+    .to_owned()
+        + "\n"
 }

@@ -70,6 +70,11 @@ fn the_page_of_conditions_has_each_type_and_reason() {
 }
 
 #[test]
+fn the_page_of_variables_has_each_variable_of_the_contract() {
+    compare("variables.md", &interface::variables());
+}
+
+#[test]
 fn the_page_of_routes_has_each_route_with_its_callers() {
     compare("routes.md", &routes::page());
 }

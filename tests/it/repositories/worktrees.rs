@@ -9,7 +9,7 @@ use agentd_api::spec::Workspace;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
-use super::{Remote, commit, condition, git, leftovers, spec, state};
+use super::{Remote, commit, condition, git, leftovers, spec, state, wait_for_state};
 use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session};
 
@@ -180,7 +180,8 @@ async fn a_worktree_is_requested_on_the_command_line() {
     let said = ctl(&daemon, &["new", "--ready", "60s", "--agent", "scripted", "--name", "fix", &flag]).await;
     assert_eq!(said.status, Some(0), "{said:?}");
     let view = daemon.client.view("fix").await;
-    assert_eq!((view.status.repos[0].branch.as_deref(), view.spec.workspace), (Some("fix"), Some(Workspace::New)));
+    assert_eq!(view.status.repos[0].branch.as_deref(), Some("fix"));
+    assert_eq!(view.spec.workspace, Some(Workspace::New));
     assert!(view.spec.directory.ends_with("own-app") && view.spec.directory.join("file").exists());
     let said = ctl(&daemon, &["new", "--agent", "scripted", "--worktree"]).await;
     assert_eq!(said.status, Some(2), "the current directory is in no repository: {said:?}");
@@ -255,4 +256,37 @@ async fn directories_that_nobody_can_write_to_are_removed_too() {
     fs::set_permissions(&cache, fs::Permissions::from_mode(0o500)).unwrap();
     remove(&daemon, &session).await;
     assert_eq!(fs::read_dir(daemon.state().join("workspaces")).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_session_that_continues_another_one_works_on_in_its_trees() {
+    let daemon = Daemon::start().await;
+    let local = Remote::new(&daemon, "app").own;
+    let remote = Remote::new(&daemon, "web");
+    let repos = vec![RepositorySpec::worktree_of(&local), remote.spec()];
+    let parent = daemon.session(&SessionSpec { repos: repos.clone(), ..daemon.scripted(&["--fork"]) }).await;
+    let tree = parent.view().await.status.repos[0].place.clone();
+    let clone = parent.view().await.status.repos[1].place.clone();
+    fs::write(tree.join("draft"), "in work\n").unwrap();
+    let own = commit(&clone, "own", "own\n");
+    let child = SessionSpec { parent: Some(parent.id.as_str().parse().unwrap()), repos, ..SessionSpec::new("") };
+    let child = daemon.session(&child).await;
+    for name in [tree.file_name().unwrap().to_str().unwrap(), "web"] {
+        wait_for_state(&child, name, RepositoryState::Ready).await;
+    }
+    assert_eq!(fs::read_to_string(tree.join("draft")).unwrap(), "in work\n");
+    assert_eq!(git(&clone, &["rev-parse", "HEAD"]), own);
+    // The parent's removal leaves the trees to the child, and a session that comes later does not reset them.
+    remove(&daemon, &parent).await;
+    assert!(tree.join("draft").exists());
+    let later = daemon.session(&SessionSpec { repos: vec![remote.spec()], ..daemon.scripted(&[]) }).await;
+    wait_for_state(&later, "web", RepositoryState::Ready).await;
+    assert_eq!(git(&clone, &["rev-parse", "HEAD"]), own);
+    // The child's removal removes the clean tree, with the branch that agentd chose.
+    fs::remove_file(tree.join("draft")).unwrap();
+    assert_eq!(branches(&local), format!("agentd/{} main next", parent.id));
+    remove(&daemon, &child).await;
+    assert!(!tree.exists());
+    assert_eq!((trees(&local), branches(&local).as_str()), (1, "main next"));
+    assert_eq!(git(&clone, &["rev-parse", "HEAD"]), own);
 }

@@ -242,9 +242,30 @@ pub struct SessionCreated {
     /// The session whose agent requested this session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionId>,
+    /// The conversation of another session that this session continues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continues: Option<Continuation>,
     /// The process that requested the session, if a client did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<Requester>,
+}
+
+/// The conversation that a new session takes over from another session.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continuation {
+    /// The session that had the conversation before.
+    pub session: SessionId,
+    /// The agent's id for the conversation (ACP `sessionId`).
+    pub conversation: String,
+    /// `HOME` of the environment in which the conversation was created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub home: Option<String>,
+    /// Creation time of the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created: Option<Timestamp>,
+    /// Whether the agent of the other session copies conversations (ACP `session/fork`).
+    #[serde(default)]
+    pub can_fork: bool,
 }
 
 /// Why a launch began.
@@ -454,6 +475,8 @@ pub enum OpenedBy {
     Load,
     /// By resuming the former conversation (ACP `session/resume`).
     Resume,
+    /// As a copy of another session's conversation (ACP `session/fork`).
+    Fork,
     /// As a new conversation, because the agent cannot load or resume the former one, or failed to. The agent
     /// does not know the former conversation.
     NewAfterLoss,

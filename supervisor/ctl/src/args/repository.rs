@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
+use agentd_api::SessionName;
 use clap::{Args, Subcommand};
 
 const EXAMPLES: &str = "\
@@ -25,6 +26,9 @@ pub(crate) struct WorkspaceArgs {
     /// Implies --workspace
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) worktree: Option<String>,
+    /// Continue the conversation of another session, with its agent, directory, environment and repositories
+    #[arg(long, value_name = "SESSION", conflicts_with_all = ["agent", "command", "dir", "workspace", "worktree"])]
+    pub(crate) parent: Option<SessionName>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -59,8 +59,7 @@ impl Outcome {
 /// Makes the sessions of files as the files request them. Returns the status of the first failure. A failure of one
 /// session does not keep the others from being tried.
 pub(super) async fn apply(context: &Context, args: ApplyArgs) -> Result<u8, Error> {
-    let wanted = read(&args.files)?;
-    let present = present(context).await?;
+    let (wanted, present) = read(context, &args.files).await?;
     let mut status = 0;
     for one in &wanted {
         let known = present.get(&one.name).cloned();
@@ -94,8 +93,7 @@ pub(super) async fn diff(context: &Context, args: DiffArgs) -> Result<u8, Error>
 }
 
 async fn differences(context: &Context, files: &FilesArgs) -> Result<bool, Error> {
-    let wanted = read(files)?;
-    let present = present(context).await?;
+    let (wanted, present) = read(context, files).await?;
     let mut differs = false;
     for one in &wanted {
         let known = present.get(&one.name);
@@ -147,8 +145,17 @@ fn unified(before: &str, after: &str, [from, to]: &[String; 2], screen: Screen) 
 }
 
 /// Reads and validates all files.
-fn read(files: &FilesArgs) -> Result<Vec<WantedSession>, Error> {
-    specs::read(&files.files).map_err(|mistakes| Error::Files { mistakes })
+/// Reads the files and the present sessions. The names of parents become ids, as the sessions have them.
+async fn read(context: &Context, files: &FilesArgs) -> Result<(Vec<WantedSession>, Present), Error> {
+    let mut wanted = specs::read(&files.files).map_err(|mistakes| Error::Files { mistakes })?;
+    let present = present(context).await?;
+    for one in &mut wanted {
+        let parent = one.spec.parent.as_ref().and_then(|parent| present.get(parent));
+        if let Some(id) = parent.and_then(|parent| parent.id.as_str().parse().ok()) {
+            one.spec.parent = Some(id);
+        }
+    }
+    Ok((wanted, present))
 }
 
 async fn present(context: &Context) -> Result<Present, Error> {

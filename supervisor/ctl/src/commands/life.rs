@@ -14,6 +14,7 @@ use crate::client::{Document, StreamStart, Terms};
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::parent::completed;
 use crate::prerequisite::Missing;
 use crate::session;
 use crate::spec::{create, is_no_prompt, spec};
@@ -36,7 +37,11 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     // Bounded by a week, so that the sum with the present time does not overflow.
     let wait = args.ready.map(|time| time.0.min(Duration::from_hours(24 * 7)));
     let begun = Instant::now();
-    let document = create(&context.client, spec(args.spec)?, args.terms.into()).await?;
+    let (spec, prompt) = completed(&context.client, spec(args.spec)?).await?;
+    let document = create(&context.client, spec, args.terms.into()).await?;
+    if let Some(prompt) = prompt {
+        context.client.prompt(document.value.id.as_str(), &prompt).await?;
+    }
     // The id is printed first: the session exists, whatever the result of the wait.
     if !context.json {
         print(&format!("{}\n", document.value.id))?;

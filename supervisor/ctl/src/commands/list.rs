@@ -186,6 +186,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("conversation", status.conversation.clone());
     field("permissions", Some(format!("{:?}", view.spec.permissions).to_lowercase()));
     field("created by", view.parent.as_ref().map(|parent| format!("the session {parent}")));
+    field("continues", view.spec.parent.as_ref().map(|parent| format!("the session {parent}")));
     field("isolation", Some(isolation(view)));
     field("created", Some(format!("{} ({} ago)", view.created, age(view.created, now))));
     field("updated", Some(format!("{} ({} ago)", status.updated, age(status.updated, now))));

@@ -12,6 +12,7 @@ use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
 use crate::conversation::Down;
 use crate::error::{Error, exit};
 use crate::failure::{Failure, LOGIN_FOR_PROMPT};
+use crate::parent::completed;
 use crate::session;
 use crate::spec::{create, is_no_prompt, prompt_text, spec};
 use crate::terminal::Screen;
@@ -19,10 +20,13 @@ use crate::terminal::Screen;
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
     is_no_prompt(&context.client, &args.spec).await?;
-    let spec = spec(args.spec)?;
-    let goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
+    let (spec, prompt) = completed(&context.client, spec(args.spec)?).await?;
+    let mut goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
     let view = create(&context.client, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
+    if let Some(prompt) = prompt {
+        goal = Goal::Turn(Some(context.client.prompt(&id, &prompt).await?.value.turn));
+    }
     if goal == Goal::Talk && !quiet {
         greet(context, &view, &label).await?;
     }

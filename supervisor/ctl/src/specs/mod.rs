@@ -125,7 +125,9 @@ fn checked(mut spec: SessionSpec, base: &Path) -> Result<(SessionName, SessionSp
         label::check(key, value).map_err(|error| (Some(name.clone()), format!("{error}; {}", error.hint())))?;
     }
     // The directory in a workspace is relative to the workspace, which agentd creates.
-    let directories = spec.workspace.is_none().then_some(&mut spec.directory);
+    // A session that continues another one has that session's directory.
+    let is_given = spec.workspace.is_none() && (spec.parent.is_none() || !spec.directory.as_os_str().is_empty());
+    let directories = is_given.then_some(&mut spec.directory);
     let worktrees = spec.repos.iter_mut().filter(|repository| repository.worktree);
     for path in directories.into_iter().chain(worktrees.filter_map(|repository| repository.path.as_mut())) {
         *path = resolved(path, base).map_err(|message| (Some(name.clone()), message))?;

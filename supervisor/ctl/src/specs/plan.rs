@@ -30,7 +30,18 @@ impl Plan {
         if wanted.environment.snapshot.is_none() && wanted.environment.source == present.environment.source {
             wanted.environment.snapshot.clone_from(&present.environment.snapshot);
         }
+        if wanted.parent.is_some() && wanted.parent == present.parent {
+            // The session took over its parent's values.
+            if wanted.agent.is_none() && wanted.command.is_none() {
+                wanted.command.clone_from(&present.command);
+            }
+            wanted.workspace = wanted.workspace.or_else(|| present.workspace.clone());
+            if wanted.directory.as_os_str().is_empty() {
+                wanted.directory.clone_from(&present.directory);
+            }
+        }
         let is_same = match wanted.workspace {
+            _ if wanted.directory == present.directory => true,
             Some(_) => wanted.workspace == present.workspace && within_workspace(present, id) == wanted.directory,
             None => real(&present.directory) == wanted.directory,
         };
@@ -60,11 +71,13 @@ impl Plan {
 }
 
 /// Returns a session's specification as files have it. The id of a terminal's environment and the path of a workspace
-/// belong to one session, and are left out.
+/// belong to one session, and are left out. So is the directory of a parent.
 pub(crate) fn portable(view: &SessionView) -> SessionSpec {
     let mut portable = SessionSpec::clone(&view.spec);
     portable.environment.snapshot = None;
-    if portable.workspace.is_some() {
+    if portable.parent.is_some() {
+        (portable.workspace, portable.directory) = (None, PathBuf::new());
+    } else if portable.workspace.is_some() {
         portable.directory = within_workspace(&portable, &view.id);
     }
     portable

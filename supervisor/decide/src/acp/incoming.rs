@@ -97,6 +97,8 @@ impl<'a> Message<'a> {
 pub struct Capabilities {
     pub load: bool,
     pub resume: bool,
+    #[serde(default)]
+    pub fork: bool,
 }
 
 /// Result of `initialize`.
@@ -118,13 +120,14 @@ pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let protocol = value.get("protocolVersion").and_then(Value::as_u64).ok_or("the result has no protocolVersion")?;
     let capabilities = value.get("agentCapabilities");
     let load = capabilities.and_then(|c| c.get("loadSession")).and_then(Value::as_bool).unwrap_or(false);
-    let resume = capabilities.and_then(|c| c.pointer("/sessionCapabilities/resume")).is_some_and(|r| !r.is_null());
+    let of_sessions = |name| capabilities?.get("sessionCapabilities")?.get(name).filter(|offer| !offer.is_null());
+    let (resume, fork) = (of_sessions("resume").is_some(), of_sessions("fork").is_some());
     // An invalid agentInfo is no reason to refuse an agent.
     let agent = value.get("agentInfo").cloned().and_then(|info| serde_json::from_value(info).ok());
     let methods = value.get("authMethods").and_then(Value::as_array).into_iter().flatten();
     let name = |method: &Value| Some(method.get("name")?.as_str()?.chars().take(SIGN_IN.1).collect());
     let sign_in = methods.filter_map(name).take(SIGN_IN.0).collect();
-    Ok(Initialized { protocol, capabilities: Capabilities { load, resume }, agent, sign_in })
+    Ok(Initialized { protocol, capabilities: Capabilities { load, resume, fork }, agent, sign_in })
 }
 
 /// Returns the conversation's id from the result of `session/new`.

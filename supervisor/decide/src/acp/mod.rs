@@ -16,7 +16,9 @@ pub use incoming::{
     session_title, stop_reason, tool_call,
 };
 pub use mcp::OwnServer;
-pub use outgoing::{cancel, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method};
+pub use outgoing::{
+    cancel, fork, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,
+};
 
 /// Names of the methods, as recorded in `agent.in` and `agent.out`.
 pub mod method {
@@ -24,6 +26,7 @@ pub mod method {
     pub const NEW: &str = "session/new";
     pub const LOAD: &str = "session/load";
     pub const RESUME: &str = "session/resume";
+    pub const FORK: &str = "session/fork";
     pub const PROMPT: &str = "session/prompt";
     pub const CANCEL: &str = "session/cancel";
     /// The only request of an agent that agentd serves; `initialize` offers no other.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
-    CancelNotification, ClientCapabilities, ContentBlock, Implementation, InitializeRequest, LoadSessionRequest,
-    NewSessionRequest, PromptRequest, RequestPermissionOutcome, RequestPermissionResponse, ResumeSessionRequest,
-    SelectedPermissionOutcome, TextContent,
+    CancelNotification, ClientCapabilities, ContentBlock, ForkSessionRequest, Implementation, InitializeRequest,
+    LoadSessionRequest, NewSessionRequest, PromptRequest, RequestPermissionOutcome, RequestPermissionResponse,
+    ResumeSessionRequest, SelectedPermissionOutcome, TextContent,
 };
 use agentd_api::event::PermissionOutcome;
 use serde::Serialize;
@@ -51,6 +51,12 @@ pub fn load(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServe
 pub fn resume(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
     let request = ResumeSessionRequest::new(conversation.to_owned(), directory).mcp_servers(servers(own));
     line(Some(id), method::RESUME, request)
+}
+
+/// Builds `session/fork`, which copies a conversation (<https://agentclientprotocol.com/rfds/session-fork>).
+pub fn fork(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
+    let request = ForkSessionRequest::new(conversation.to_owned(), directory).mcp_servers(servers(own));
+    line(Some(id), method::FORK, request)
 }
 
 /// Builds `session/prompt`. agentd's `note` is a separate text block before the client's text.
@@ -112,6 +118,7 @@ mod tests {
             (new_conversation(2, directory, None), r#""params":{"cwd":"/work","mcpServers":[]"#),
             (load(3, "c", directory, None), r#""method":"session/load","#),
             (resume(4, "c", directory, None), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
+            (fork(4, "c", directory, None), r#""method":"session/fork","params":{"sessionId":"c","cwd":"/work""#),
             (prompt(5, "c", None, "hi"), r#""prompt":[{"type":"text","text":"hi"}]"#),
             (prompt(5, "c", Some("n"), "hi"), r#""prompt":[{"type":"text","text":"n"},{"type":"text","text":"hi"}]"#),
             (cancel("c"), r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"c"}}"#),
@@ -149,6 +156,7 @@ mod tests {
             new_conversation(2, directory, Some(&own)),
             load(3, "c", directory, Some(&own)),
             resume(4, "c", directory, Some(&own)),
+            fork(4, "c", directory, Some(&own)),
         ] {
             let message: Value = serde_json::from_str(line.get()).unwrap();
             assert_eq!(message["params"]["mcpServers"], expected, "{message}");

@@ -11,6 +11,8 @@ use sha2::{Digest as _, Sha256};
 
 use agentd_api::hex;
 
+use crate::pipeline::OWN;
+
 /// Differences between two environments. Each list is sorted by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Drift {
@@ -93,8 +95,10 @@ impl Drift {
     }
 }
 
+/// Returns the variables that are compared. agentd's own variables describe the session and not its environment.
 fn by_name(view: &EnvironmentView) -> BTreeMap<&str, &VariableView> {
-    view.variables.iter().map(|variable| (variable.name.as_str(), variable)).collect()
+    let compared = view.variables.iter().filter(|variable| variable.last_step().provider != OWN);
+    compared.map(|variable| (variable.name.as_str(), variable)).collect()
 }
 
 fn change(variable: &VariableView, before: Option<StepView>, after: Option<StepView>) -> ChangeView {

@@ -4,13 +4,12 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use agentd_api::contract::VARIABLES;
 use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_plugin_host::Change;
 
 use super::services::SharedLogin;
-use super::{
-    ARTIFACTS_VARIABLE, BuildError, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target, WORKSPACE_VARIABLE,
-};
+use super::{BuildError, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target};
 use crate::login::capture::Capture;
 use crate::merge::functions;
 use crate::merge::{Background, Environment};
@@ -46,10 +45,16 @@ impl Pipeline {
         let mut own = functions::withheld(self.functions, environment);
         own.push(Change::set(SESSION_VARIABLE, target.id.as_str()));
         let path = |name, path: &PathBuf| Change::set(name, path.as_os_str().as_encoded_bytes());
-        if let Some((workspace, artifacts)) = &target.workspace {
-            own.extend([path(WORKSPACE_VARIABLE, workspace), path(ARTIFACTS_VARIABLE, artifacts)]);
-        }
         own.extend(target.socket.as_ref().map(|socket| path(SOCKET_VARIABLE, socket)));
+        own.extend(target.contract.iter().map(|(name, value)| Change::set(*name, value.as_bytes())));
+        // A restored environment can have what was true at an earlier launch only.
+        let is_set = |name: &str| own.iter().any(|change| change.name() == name);
+        let over = VARIABLES.iter().map(|variable| variable.name);
+        let over: Vec<Change> = over
+            .filter(|name| !is_set(name) && environment.get(name).is_some())
+            .map(|name| Change::unset(name, None))
+            .collect();
+        own.extend(over);
         let last = [(secrets::STEP.to_owned(), named), (OWN.to_owned(), own)];
         for (number, (name, changes)) in (self.steps.len() + 1..).zip(given.into_iter().chain(last)) {
             environment

@@ -45,11 +45,8 @@ pub use target::Target;
 pub const SESSION_VARIABLE: &str = agentd_keeper::protocol::SESSION_VARIABLE;
 /// Variable of a guarded session that holds the path of the session's own control socket.
 pub const SOCKET_VARIABLE: &str = "AGENTD_SOCKET";
-/// Variables of a session with a workspace of its own: the paths of the workspace and of its artifacts.
-const WORKSPACE_VARIABLE: &str = "AGENTD_WORKSPACE";
-const ARTIFACTS_VARIABLE: &str = "AGENTD_ARTIFACTS";
 /// Name of agentd's own step.
-const OWN: &str = "agentd";
+pub(crate) const OWN: &str = "agentd";
 
 /// The environment providers, in the configured order.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_api::SessionId;
+use agentd_api::{ByteString, SessionId};
 use agentd_host::capability::Machine;
 
 use super::{InScope, Scopes};
@@ -32,8 +32,8 @@ pub struct Target {
     pub files: PathBuf,
     /// Path of the session's own control socket, if the session has such a socket.
     pub socket: Option<PathBuf>,
-    /// The session's own workspace and the directory for its artifacts.
-    pub workspace: Option<(PathBuf, PathBuf)>,
+    /// The variables of the environment contract, except for the session's id and its own control socket.
+    pub contract: Vec<(&'static str, ByteString)>,
     /// Login snapshot from which the environment starts.
     pub chosen: Arc<SessionSnapshot>,
     pub machine: Machine,

@@ -46,6 +46,15 @@ drop "$2" || exit 1
 mv -- "$1" "$2" && drop "$2"
 "#;
 
+/// Notes the session `$2` as the maker of the repository or worktree `$1`.
+const HAND_OVER: &str = r#"
+if [ -d "$1/.git" ]; then
+  "$0" config --file "$1/.git/config" agentd.session "$2"
+else
+  own=$(sed -n 's/^gitdir: //p' "$1/.git") && printf '%s\n' "$2" > "$own/agentd-session"
+fi
+"#;
+
 /// Lists the repositories below a directory with their relative paths, except for those at and below the places in the
 /// arguments.
 const REPOSITORIES: &str = r#"
@@ -118,6 +127,19 @@ impl Git<'_> {
             Ok(output) => Ok(output.lines().map(str::to_owned).collect()),
             Err(failure) => {
                 let what = format!("cannot search {}", directory.display());
+                Err(failed(reason::REPOSITORY_UNREADABLE, &what, &failure))
+            }
+        }
+    }
+
+    /// Notes that a repository or worktree belongs to another session from now on.
+    #[boxed]
+    pub async fn hand_over(&self, place: &Path, session: &str) -> Result<(), GitError> {
+        let args = vec![place.as_os_str().into(), session.into()];
+        match self.script(HAND_OVER, args, &Surroundings::System { transport: "none" }).await? {
+            Ok(_) => Ok(()),
+            Err(failure) => {
+                let what = format!("cannot hand {} over", place.display());
                 Err(failed(reason::REPOSITORY_UNREADABLE, &what, &failure))
             }
         }

@@ -173,9 +173,14 @@ impl<'a> Work<'a> {
     }
 }
 
-/// Returns the branch of a worktree.
+/// Beginning of the branches that agentd chooses; the id of a session follows.
+const OWN_BRANCHES: &str = "agentd/";
+
+/// Returns the branch of a worktree. A worktree that the session continues has the branch of its first session.
 fn branch_of(plan: &LaunchPlan, spec: &RepositorySpec) -> String {
-    spec.branch.clone().unwrap_or_else(|| format!("agentd/{}", plan.id))
+    let present = || plan.repositories.known(&spec.name())?.branch.clone();
+    let continued = || present().filter(|branch| plan.spec.parent.is_some() && branch.starts_with(OWN_BRANCHES));
+    spec.branch.clone().or_else(continued).unwrap_or_else(|| format!("{OWN_BRANCHES}{}", plan.id))
 }
 
 /// Returns the environment of the user's terminal; without a login shell that works, an empty one.

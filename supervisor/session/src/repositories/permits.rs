@@ -1,10 +1,10 @@
 //! Bounds the work on repositories, and keeps sessions that use one local repository apart.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use tokio::sync::{OwnedMutexGuard, Semaphore, SemaphorePermit};
+
+use crate::keyed_locks::KeyedLocks;
 
 /// Maximum number of repositories that are worked on at once.
 const AT_ONCE: usize = 8;
@@ -13,12 +13,12 @@ const AT_ONCE: usize = 8;
 #[derive(Debug)]
 pub(crate) struct RepositoryPermits {
     all: Semaphore,
-    local: Mutex<HashMap<PathBuf, Weak<tokio::sync::Mutex<()>>>>,
+    local: KeyedLocks<PathBuf>,
 }
 
 impl Default for RepositoryPermits {
     fn default() -> Self {
-        Self { all: Semaphore::new(AT_ONCE), local: Mutex::default() }
+        Self { all: Semaphore::new(AT_ONCE), local: KeyedLocks::default() }
     }
 }
 
@@ -30,36 +30,6 @@ impl RepositoryPermits {
 
     /// Waits until no other work uses this local repository. git refuses to change one from two processes at once.
     pub(super) async fn alone(&self, local: &Path) -> OwnedMutexGuard<()> {
-        let lock = {
-            let mut known = self.local.lock().unwrap_or_else(PoisonError::into_inner);
-            known.retain(|_, lock| lock.strong_count() > 0);
-            let lock = known.get(local).and_then(Weak::upgrade).unwrap_or_default();
-            known.insert(local.to_owned(), Arc::downgrade(&lock));
-            lock
-        };
-        lock.lock_owned().await
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn one_local_repository_is_used_by_one_at_a_time() {
-        let permits = RepositoryPermits::default();
-        let first = permits.alone(Path::new("/a")).await;
-        let _other = permits.alone(Path::new("/b")).await;
-        let waiting = permits.alone(Path::new("/a"));
-        tokio::pin!(waiting);
-        tokio::select! {
-            biased;
-            _ = &mut waiting => panic!("it is used"),
-            () = std::future::ready(()) => {}
-        }
-        drop(first);
-        drop(waiting.await);
-        drop(permits.alone(Path::new("/c")).await);
-        assert!(!permits.local.lock().unwrap().contains_key(Path::new("/a")), "unused locks are dropped");
+        self.local.lock(local.to_owned()).await
     }
 }

@@ -4,8 +4,10 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agentd_api::SessionId;
 use agentd_api::reason;
 use agentd_api::repository::{RepositoryAction, RepositoryChanged, RepositorySpec, RepositoryState};
+use agentd_api::session::SessionSpec;
 use agentd_config::AtRemoval;
 use agentd_fault::Point;
 use agentd_host::git::{Found, Git, GitError, Located};
@@ -214,11 +216,63 @@ impl Sessions {
         }
         let mut plan = LaunchPlan::new(generation, session.id(), &view.spec, state.launches);
         plan.repositories = state.repositories.clone();
+        if self.hand_over(generation, &mut plan).await {
+            return;
+        }
         for kept in at_removal(&plan, generation.config.workspaces.at_removal).await {
             tracing::warn!(
                 agentd.session = %session.id(),
                 "kept {} of the removed session: {}", kept.path.display(), kept.reason
             );
+        }
+    }
+}
+
+impl Sessions {
+    /// Leaves repositories to other sessions that have them too. Returns whether another session has the workspace too,
+    /// so that it stays.
+    async fn hand_over(&self, generation: &Generation, plan: &mut LaunchPlan) -> bool {
+        let directories = &generation.daemon.directories;
+        let root = plan.root().to_owned();
+        let mut heirs = Vec::new();
+        self.each_view(|other| {
+            let workspace = other.spec.workspace.as_ref().map(|it| directories.workspace(it.owner(&other.id)));
+            if workspace.as_ref().unwrap_or(&other.spec.directory) == &root {
+                heirs.push((other.id.clone(), Arc::clone(&other.spec)));
+            }
+        });
+        let is_shared = plan.workspace.is_some() && !heirs.is_empty();
+        let heir_of = |known: &KnownRepository| {
+            let name = known.spec.name();
+            let has_it = |spec: &SessionSpec| spec.repository(&name).is_some_and(|it| it.place() == known.spec.place());
+            let heir = heirs.iter().find(|(_, spec)| has_it(spec)).or(heirs.first().filter(|_| is_shared));
+            heir.map(|(id, _)| (known.clone(), id.clone()))
+        };
+        let handed: Vec<(KnownRepository, SessionId)> = plan.repositories.all().iter().filter_map(heir_of).collect();
+        {
+            let (report, _unread) = mpsc::channel(1);
+            let work = Work::new(plan, &report);
+            for (known, heir) in &handed {
+                work.hand_over(known, heir).await;
+            }
+        }
+        plan.repositories.retain(|known| !handed.iter().any(|(other, _)| other.spec.name() == known.spec.name()));
+        is_shared
+    }
+}
+
+impl Work<'_> {
+    /// Notes in a repository that this session made that it belongs to another session.
+    async fn hand_over(&self, known: &KnownRepository, heir: &SessionId) {
+        let git = self.git(&[], &[]);
+        let Ok(located) = self.locate_known(&git, known).await else { return };
+        if located.maker.as_deref() != Some(self.plan.id.as_str()) {
+            return;
+        }
+        let place = located.place.display();
+        match git.hand_over(&located.place, heir.as_str()).await {
+            Ok(()) => tracing::info!(agentd.session = %self.plan.id, "{place} stays for the session {heir}"),
+            Err(error) => tracing::warn!(agentd.session = %self.plan.id, "{error}"),
         }
     }
 }

@@ -1,0 +1,57 @@
+//! The environment contract: the variables by which an agent and its tools learn about their session.
+//!
+//! agentd sets them after all providers and secrets, so no script changes them. Their values can differ from launch to
+//! launch. Comparisons of environments leave them out.
+
+use crate::doc::Named;
+
+macro_rules! variables {
+    ($(#[doc = $all:literal])+ $table:ident; $($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        $(#[doc = $all])+
+        pub const $table: &[Named] = &[$(Named { name: stringify!($name), doc: &[$($doc,)+] },)*];
+        $($(#[doc = $doc])+ pub const $name: &str = stringify!($name);)*
+    };
+}
+
+variables! {
+    /// agentd's own variables.
+    VARIABLES;
+    /// Id of the session. Always set.
+    AGENTD_SESSION,
+    /// Name of the session at the launch, if it has one.
+    AGENTD_SESSION_NAME,
+    /// Path of the session's own workspace, if it has one.
+    AGENTD_WORKSPACE,
+    /// Directory for results of the session, if it has a workspace.
+    AGENTD_ARTIFACTS,
+    /// `true` if the agent continues a conversation, otherwise `false`.
+    AGENTD_CONTINUATION,
+    /// Id of the session whose conversation this session continues, if it continues another session's.
+    AGENTD_PARENT,
+    /// Path of the session's own control socket, if the session is guarded.
+    AGENTD_SOCKET,
+}
+
+variables! {
+    /// Variables of the Kubernetes runner, which `compatibility = "ambient"` adds.
+    AMBIENT;
+    /// The value of `AGENTD_SESSION`.
+    SESSION_ID,
+    /// Name of the session, or its id if it has no name.
+    AGENTIC_SESSION_NAME,
+    /// Path of the session's workspace, or its directory if it has no workspace.
+    WORKSPACE_PATH,
+    /// The value of `AGENTD_ARTIFACTS`, if it is set.
+    ARTIFACTS_DIR,
+    /// The initial prompt of the specification, if there is one of at most 64 KiB. agentd sends it, so a program that
+    /// reads it must not send it again.
+    INITIAL_PROMPT,
+    /// The repositories of the specification as a JSON list of objects with `name`, `url` and `branch`, if there are
+    /// any. A worktree has the path of its repository as `url`.
+    REPOS_JSON,
+    /// Longest duration of a turn in seconds, if the session has its own limit.
+    TIMEOUT,
+    /// The session whose conversation is continued: the parent at the first launch, and the session itself later. Not
+    /// set for a new conversation.
+    PARENT_SESSION_ID,
+}

@@ -1,0 +1,64 @@
+//! Prepares sessions that continue the conversation of another session.
+
+use agentd_api::environment::EnvironmentSpec;
+use agentd_api::session::SessionSpec;
+
+use crate::client::Client;
+use crate::error::Error;
+
+/// Completes a specification from that of its parent. The daemon gives a session only what belongs to the conversation;
+/// a person expects the environment and the repositories too. Returns the prompt to send after the creation, since a
+/// session that continues a conversation sends none by itself.
+pub(crate) async fn completed(client: &Client, spec: SessionSpec) -> Result<(SessionSpec, Option<String>), Error> {
+    let Some(parent) = &spec.parent else { return Ok((spec, None)) };
+    let parent = client.find(parent.as_str()).await?.value;
+    let mut spec = merged(spec, &parent.spec);
+    spec.parent = parent.id.as_str().parse().ok();
+    let prompt = spec.initial_prompt.take();
+    Ok((spec, prompt))
+}
+
+/// Returns the specification with the parent's values in the fields that the command line left out.
+fn merged(spec: SessionSpec, parent: &SessionSpec) -> SessionSpec {
+    let list = |own: Vec<String>, parent: &[String]| if own.is_empty() { parent.to_vec() } else { own };
+    let mut repos = parent.repos.clone();
+    repos.retain(|known| spec.repository(&known.name()).is_none());
+    repos.extend(spec.repos);
+    let is_default = spec.environment == EnvironmentSpec::default();
+    SessionSpec {
+        repos,
+        environment: if is_default { parent.environment.clone() } else { spec.environment },
+        env_setup: spec.env_setup.or_else(|| parent.env_setup.clone()),
+        requires: list(spec.requires, &parent.requires),
+        tags: list(spec.tags, &parent.tags),
+        isolation: spec.isolation.or(parent.isolation),
+        ..spec
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(fields: serde_json::Value) -> SessionSpec {
+        serde_json::from_value(fields).unwrap()
+    }
+
+    #[test]
+    fn flags_replace_the_parents_values_and_repositories_are_added() {
+        let parent = spec(serde_json::json!({
+            "directory": "/w", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v1" }],
+            "requires": ["vpn"], "tags": ["lab"], "env_setup": "module load gcc", "isolation": "guard",
+            "permissions": "allow", "environment": { "source": "terminal", "snapshot": "s1" },
+        }));
+        let own = spec(serde_json::json!({
+            "parent": "p", "tags": ["night"], "repos": [{ "url": "https://h/api", "branch": "v2" }],
+        }));
+        let wanted = spec(serde_json::json!({
+            "parent": "p", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v2" }],
+            "requires": ["vpn"], "tags": ["night"], "env_setup": "module load gcc", "isolation": "guard",
+            "environment": { "source": "terminal", "snapshot": "s1" },
+        }));
+        assert_eq!(merged(own, &parent), wanted);
+    }
+}
