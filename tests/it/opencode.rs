@@ -23,10 +23,11 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_api::Body;
 use agentd_api::environment::EnvironmentView;
 use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
+use agentd_api::session::{ConditionType, SessionSpec};
+use agentd_api::{Body, reason};
 use serde_json::{Value, json};
 
 #[cfg(target_os = "linux")]
@@ -259,6 +260,37 @@ async fn opencode_sees_a_repository_that_was_added_in_a_turn_in_its_next_turn() 
     session.end_of(&next).await;
     let read = model.server.asked().iter().rev().find_map(|asked| asked.texts("tool").pop());
     assert!(read.is_some_and(|text| text.contains("second")), "the agent read the file of the repository");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_copies_its_conversation_for_a_session_that_continues_it() {
+    let Some(program) = require::opencode() else { return };
+    let daemon = Daemon::start().await;
+    let model = Model::start(TOOL).await;
+    let parent = daemon.session(&opencode(&program, &model).spec(&daemon)).await;
+    parent.turn("run: echo the word is plum").await;
+    let own = parent.view().await;
+    let child = SessionSpec {
+        parent: Some(parent.id.as_str().parse().unwrap()),
+        env_setup: own.spec.env_setup.clone(),
+        permissions: own.spec.permissions,
+        ..SessionSpec::new("")
+    };
+    let child = daemon.session(&child).await;
+    let view = child.view().await;
+    let ready = view.status.conditions.iter().find(|condition| condition.kind == ConditionType::ConversationReady);
+    assert_eq!(ready.unwrap().reason, reason::FORKED);
+    assert_ne!(view.status.conversation, own.status.conversation);
+    // Each conversation has the earlier messages, and none of the later messages of the other.
+    parent.turn("run: echo the parent says pear").await;
+    child.turn("run: echo the child says cherry").await;
+    let asked = model.server.asked();
+    let last =
+        |words: &str| asked.iter().rev().find(|asked| asked.texts("user").iter().any(|text| text.contains(words)));
+    for (words, other) in [("the parent says", "cherry"), ("the child says", "pear")] {
+        let heard = last(words).unwrap().texts("user").join("\n");
+        assert!(heard.contains("the word is plum") && !heard.contains(other), "{heard}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

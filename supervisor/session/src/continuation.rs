@@ -1,7 +1,7 @@
 //! Sessions that continue the conversation of another session.
 //!
-//! An agent with `session/fork` copies the conversation, and both sessions continue. Any other agent loads it. Then only
-//! one of the sessions may be active at a time, because two agents would overwrite each other's history.
+//! An agent with `session/fork` copies the conversation, and both sessions continue. Any other agent loads it. Then
+//! only one of the sessions may be active at a time, because two agents would overwrite each other's history.
 
 use std::sync::Arc;
 
