@@ -87,6 +87,10 @@ label!(
     AgentName, "the agent name", 63
 );
 label!(
+    /// A schedule's name, chosen by a person: 1 to 63 of `a-z 0-9 -`. Unique among all schedules.
+    ScheduleName, "the schedule name", 63
+);
+label!(
     /// A turn's id, unique in its session: `t1`, `t2` and so on.
     TurnId, "the turn id", 32
 );

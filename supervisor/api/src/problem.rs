@@ -82,6 +82,12 @@ codes! {
     NoSuchPlugin = 404,
     /// No prerequisite has this name.
     NoSuchPrerequisite = 404,
+    /// No schedule has this name.
+    NoSuchSchedule = 404,
+    /// A schedule's time, calendar expression or time zone is not valid, or lies in the past.
+    ScheduleInvalid = 422,
+    /// The file of the schedule cannot be read, and stays unchanged.
+    ScheduleUnreadable = 500,
     /// The session has no repository of this name.
     NoSuchRepository = 404,
     /// The repository has uncommitted or unpushed work, which a removal would lose.

@@ -30,6 +30,7 @@ use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
 use crate::prune::{PruneRequest, PruneView};
 use crate::repository::{RepositoryList, RepositorySpec};
+use crate::schedule::{ScheduleList, ScheduleRuns, ScheduleSpec, ScheduleView};
 use crate::scripts::{ScriptDecision, ScriptList, ScriptProposal};
 use crate::secret::SecretList;
 use crate::session::{
@@ -285,6 +286,18 @@ routes! {
     Keep = Post "/v1/environment/keep" (KeepRequest) => 200 Document(KeepView);
     /// Removes sessions at rest that match the criteria. With `dry_run` in the body lists them with their sizes.
     Prune = Post "/v1/prune" (PruneRequest) => 200 Document(PruneView);
+    /// Lists the schedules with their next time and last run.
+    Schedules = Get "/v1/schedules" => 200 Document(ScheduleList);
+    /// Adds a schedule.
+    AddSchedule = Post "/v1/schedules" (ScheduleSpec) => 201 Document(ScheduleView);
+    /// Shows a schedule with the history of its runs.
+    Schedule = Get "/v1/schedules/" schedule => 200 Document(ScheduleView);
+    /// Replaces the specification of a schedule; with `If-Match` only at that generation.
+    SetSchedule = Put "/v1/schedules/" schedule (ScheduleSpec) => 200 Document(ScheduleView);
+    /// Removes a schedule with its history. Its sessions stay.
+    RemoveSchedule = Delete "/v1/schedules/" schedule => 204 Nothing;
+    /// Runs a schedule now. With `due` only if a time is due.
+    RunSchedule = Post "/v1/schedules/" schedule "/run" { due: bool } => 200 Document(ScheduleRuns);
     /// Lists the sessions, or those with the labels. With `stale` checks them now, and lists only those with findings.
     Sessions = Get "/v1/sessions" { stale: bool, label: Selector } => 200 Document(SessionList);
     /// Creates a session and begins its first launch.
