@@ -272,7 +272,7 @@ pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Reques
 }
 
 /// Returns the key that identifies repeated requests (draft-ietf-httpapi-idempotency-key-header).
-fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Problem> {
+pub(super) fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Problem> {
     const LONGEST: usize = 255;
     let Some(value) = request.headers().get("idempotency-key") else { return Ok(None) };
     match value.to_str() {

@@ -24,6 +24,7 @@ mod repositories;
 mod room;
 mod router;
 mod routes;
+mod schedules;
 mod scripts;
 mod secrets;
 mod server;

@@ -23,13 +23,14 @@ use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
     Body, access, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune, readiness,
-    repositories, scripts, secrets, session_context, session_spec, snapshots, stream, validation,
+    repositories, schedules, scripts, secrets, session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
 use agentd_host::exhausted;
 use agentd_session::Sessions;
 use agentd_session::generation::Generation;
+use agentd_session::schedules::Schedules;
 
 /// Everything that a handler needs to answer a request.
 #[derive(Debug)]
@@ -37,6 +38,7 @@ pub(crate) struct Context {
     /// The generation in force when the request arrived.
     pub generation: Arc<Generation>,
     pub sessions: Arc<Sessions>,
+    pub schedules: Arc<Schedules>,
     /// The daemon that contains the endpoint.
     pub operations: Arc<dyn Operations>,
     /// The TCP listener and its token.
@@ -220,6 +222,12 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Prune {} => prune::prune(context, request).await,
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
+        Call::Schedules {} => schedules::list(context),
+        Call::AddSchedule {} => schedules::add(context, request).await,
+        Call::Schedule { schedule } => schedules::show(context, &schedule),
+        Call::SetSchedule { schedule } => schedules::set(context, schedule, request).await,
+        Call::RemoveSchedule { schedule } => schedules::remove(context, schedule).await,
+        Call::RunSchedule { schedule, due } => schedules::run(context, schedule, due.unwrap_or(false), request).await,
         Call::Sessions { stale, label } => handlers::list(context, stale.unwrap_or(false), label).await,
         Call::CreateSession { wait, wait_for_prerequisites, force, degraded } => {
             let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;

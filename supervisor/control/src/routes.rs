@@ -98,6 +98,12 @@ pub fn access(route: Route) -> Access {
         | Route::AddSnapshot
         | Route::RefreshSnapshots
         | Route::InvalidateSnapshots
+        | Route::Schedules
+        | Route::AddSchedule
+        | Route::Schedule
+        | Route::SetSchedule
+        | Route::RemoveSchedule
+        | Route::RunSchedule
         | Route::ChangeSpec
         | Route::AddRepository
         | Route::RemoveRepository

@@ -40,12 +40,14 @@ use agentd_host::guest::Arrival;
 use agentd_session::Sessions;
 use agentd_session::generation::Generations;
 use agentd_session::launch::Keepers;
+use agentd_session::schedules::Schedules;
 
 /// Everything that the endpoint needs to answer requests.
 #[derive(Debug, Clone)]
 pub struct Served {
     pub generations: Arc<Generations>,
     pub sessions: Arc<Sessions>,
+    pub schedules: Arc<Schedules>,
     /// The daemon that contains the endpoint.
     pub operations: Arc<dyn Operations>,
     /// The TCP listener and its token.
@@ -381,11 +383,12 @@ async fn serve_connection<S: Connection>(
     let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
         asked.notify_one();
-        let Served { generations, sessions, operations, tcp, audit, closing } = served.clone();
+        let Served { generations, sessions, schedules, operations, tcp, audit, closing } = served.clone();
         let (admission, caller, permit) = (admission.clone(), Arc::clone(&caller), permit.clone());
         let context = router::Context {
             generation: generations.now(),
             sessions,
+            schedules,
             operations,
             tcp,
             audit,

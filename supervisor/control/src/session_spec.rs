@@ -41,7 +41,7 @@ fn tagged<B>(mut response: Response<B>, view: &SessionView) -> Response<B> {
 }
 
 /// Reads the header `If-Match` (RFC 9110 section 13.1.1): `*`, or tags with commas between them.
-fn expected(headers: &HeaderMap) -> Result<ExpectedGeneration, Problem> {
+pub(super) fn expected(headers: &HeaderMap) -> Result<ExpectedGeneration, Problem> {
     let invalid = || {
         Problem::new(Code::InvalidRequest, "the header If-Match has neither \"*\" nor a list of ETags")
             .hint("give the ETag of the session as it was answered, with its quotes: If-Match: \"3\"")

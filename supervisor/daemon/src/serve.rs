@@ -37,6 +37,7 @@ use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
 use agentd_host::lock::{self, LockError};
 use agentd_host::manager;
 use agentd_host::platform;
+use agentd_session::schedules::Schedules;
 use agentd_session::{Sessions, recheck};
 
 /// Options from the command line.
@@ -146,6 +147,11 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         let opened = agentd_host::work::blocking(move || Sessions::open(generations));
         Arc::new(manager::extending(opened).await.map_err(io::Error::other).map_err(ServeError::Start)?)
     };
+    let schedules = {
+        let (generations, sessions) = (Arc::clone(&generations), Arc::clone(&sessions));
+        let opened = agentd_host::work::blocking(move || Schedules::open(generations, sessions));
+        Arc::new(opened.await.map_err(io::Error::other).map_err(ServeError::Start)??)
+    };
     let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), Arc::clone(&tcp)));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -160,10 +166,12 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let served = Served {
         generations: Arc::clone(&generations),
         sessions: Arc::clone(&sessions),
+        schedules: Arc::clone(&schedules),
         operations: Arc::new(Supervisor {
             reload: Arc::clone(&reload),
             generations: Arc::clone(&generations),
             sessions: Arc::clone(&sessions),
+            schedules: Arc::clone(&schedules),
             started: clocks,
         }),
         tcp,
@@ -174,6 +182,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     manager::ready();
     let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
     let mut is_read = false;
+    tokio::spawn(Arc::clone(&schedules).wait());
     tokio::spawn(recheck(Arc::clone(&generations), Arc::clone(&sessions)));
     load_plugins(generation);
 
@@ -218,7 +227,8 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         }
     }
     manager::stopping();
-    manager::extending(end(&generations, &sessions, &closing, serving, (!is_read).then_some(reading))).await;
+    let kept = (&*sessions, &*schedules);
+    manager::extending(end(&generations, kept, &closing, serving, (!is_read).then_some(reading))).await;
     Ok(())
 }
 
@@ -238,7 +248,7 @@ async fn begin(generation: &Generation, tcp: &TcpEndpoint) {
 /// Ends the endpoint, then the drivers.
 async fn end(
     generations: &Generations,
-    sessions: &Sessions,
+    (sessions, schedules): (&Sessions, &Schedules),
     closing: &CancellationToken,
     serving: JoinHandle<()>,
     reading: Option<JoinHandle<io::Result<()>>>,
@@ -252,6 +262,7 @@ async fn end(
             // Drivers started by the reading task are ended together with the others.
             let _ = reading.await;
         }
+        schedules.closed().await;
         sessions.closed().await;
     };
     if tokio::time::timeout(DRIVERS, ended).await.is_err() {

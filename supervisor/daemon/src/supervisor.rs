@@ -8,11 +8,12 @@ use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::plugin::ReloadView;
 use async_trait::async_trait;
 
-use crate::doctor::{Clocks, examine};
+use crate::doctor::{Clocks, examine, schedules};
 use crate::reload::Reload;
 use agentd_control::Operations;
 use agentd_session::Sessions;
 use agentd_session::generation::Generations;
+use agentd_session::schedules::Schedules;
 
 /// Carries out [`Operations`] with the daemon's parts.
 #[derive(Debug)]
@@ -20,6 +21,7 @@ pub(crate) struct Supervisor {
     pub(crate) reload: Arc<Reload>,
     pub(crate) generations: Arc<Generations>,
     pub(crate) sessions: Arc<Sessions>,
+    pub(crate) schedules: Arc<Schedules>,
     /// Wall clock and monotonic clock at the daemon's start.
     pub(crate) started: Clocks,
 }
@@ -39,6 +41,8 @@ impl Operations for Supervisor {
     }
 
     async fn doctor(&self) -> DoctorView {
-        examine(&self.generations.now(), &self.sessions, self.started).await
+        let mut view = examine(&self.generations.now(), &self.sessions, self.started).await;
+        view.checks.push(schedules::check(&self.schedules.list()));
+        view
     }
 }

@@ -97,6 +97,12 @@ points! {
     DaemonFileBeforeRename = "daemon.file.before-rename",
     /// The file has its final name.
     DaemonFileAfterRename = "daemon.file.after-rename",
+    /// The file of a schedule has the begin of a run, and nothing is started yet.
+    DaemonScheduleBegun = "daemon.schedule.begun",
+    /// The session of a run is created or prompted, and the file of the schedule does not have it.
+    DaemonScheduleStarted = "daemon.schedule.started",
+    /// The file of the schedule has the session of a run.
+    DaemonScheduleRecorded = "daemon.schedule.recorded",
     /// The daemon is about to remove a session.
     DaemonRemoveBefore = "daemon.remove.before",
     /// The session's directory is renamed, and its files still exist.

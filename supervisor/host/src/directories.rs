@@ -176,6 +176,16 @@ impl Directories {
         self.state.join("snapshots")
     }
 
+    /// Returns the directory of schedules.
+    pub fn schedules(&self) -> PathBuf {
+        self.state.join("schedules")
+    }
+
+    /// Returns the directory with the captured environments of schedules.
+    pub fn schedule_environments(&self) -> PathBuf {
+        self.schedules().join("environments")
+    }
+
     /// Returns the path of the log file.
     pub fn log_file(&self) -> PathBuf {
         self.state.join("agentd.log")

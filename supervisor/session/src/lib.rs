@@ -40,6 +40,7 @@ mod recheck;
 mod registry;
 mod repositories;
 mod resting;
+pub mod schedules;
 mod spec;
 mod stale_list;
 pub mod staleness;

@@ -269,6 +269,15 @@ pub(super) async fn refusal(
     generation: &Generation,
     SessionView { spec, status, .. }: &SessionView,
 ) -> Option<Problem> {
+    obstacles(generation, spec, status.hint.as_ref()).await
+}
+
+/// Returns the refusal of a launch of a session with this specification and hint.
+pub(super) async fn obstacles(
+    generation: &Generation,
+    spec: &agentd_api::session::SessionSpec,
+    hint: Option<&String>,
+) -> Option<Problem> {
     let names = generation.needed(spec);
     if names.is_empty() {
         return None;
@@ -286,7 +295,7 @@ pub(super) async fn refusal(
     reports.retain(CheckReport::is_obstacle);
     (!reports.is_empty()).then(|| {
         let remedy = hint::RESUME_WITH_WAIT.to_owned();
-        let remedy = status.hint.as_ref().map(|hint| hint::of_session(&remedy, hint)).unwrap_or(remedy);
+        let remedy = hint.map(|hint| hint::of_session(&remedy, hint)).unwrap_or(remedy);
         let mut problem = Problem::new(Code::PrerequisitesNotMet, lines(&reports, |_| true)).hint(remedy);
         problem.prerequisites = reports;
         problem

@@ -40,6 +40,8 @@ pub struct Sessions {
     /// Names that renamed sessions are about to get.
     claimed: Mutex<BTreeSet<SessionName>>,
     unreadable: Mutex<Vec<UnreadableSession>>,
+    /// Ids of the terminal environments that schedules name.
+    scheduled_terminals: Mutex<BTreeSet<String>>,
     drivers: TaskTracker,
     /// Whether every session on disk has been read. Operations over all sessions wait for it.
     whole: watch::Sender<bool>,
@@ -81,6 +83,7 @@ impl Sessions {
             conversations: KeyedLocks::default(),
             claimed: Mutex::default(),
             unreadable: Mutex::default(),
+            scheduled_terminals: Mutex::default(),
             drivers: TaskTracker::new(),
             whole: watch::Sender::new(false),
             wanted: Notify::new(),
@@ -178,8 +181,16 @@ impl Sessions {
         self.terminals_named()
     }
 
+    /// Sets the terminal environments that schedules name.
+    pub(super) fn set_scheduled_terminals(&self, ids: BTreeSet<String>) {
+        *lock(&self.scheduled_terminals) = ids;
+    }
+
     fn terminals_named(&self) -> BTreeSet<String> {
-        lock(&self.known).values().filter_map(|session| session.view().spec.environment.snapshot.clone()).collect()
+        let mut named = lock(&self.scheduled_terminals).clone();
+        let views = lock(&self.known).values().map(Session::view).collect::<Vec<_>>();
+        named.extend(views.iter().filter_map(|view| view.spec.environment.snapshot.clone()));
+        named
     }
 
     /// Registers the session and starts its driver, unless the session is at rest. Refuses a name that is in use
@@ -378,8 +389,13 @@ impl Sessions {
         started
     }
 
+    /// Waits until every session on the disk has been read.
+    pub(super) async fn are_read(&self) {
+        self.whole().await;
+    }
+
     /// Returns the session that a request with this key created.
-    fn made_with(&self, key: &str) -> Option<Session> {
+    pub(super) fn made_with(&self, key: &str) -> Option<Session> {
         lock(&self.known).values().find(|session| session.key.as_deref() == Some(key)).cloned()
     }
 

@@ -33,7 +33,7 @@ pub enum ExpectedGeneration {
 }
 
 impl ExpectedGeneration {
-    fn check(&self, present: u64) -> Result<(), Problem> {
+    pub(super) fn check(&self, present: u64) -> Result<(), Problem> {
         let Self::OneOf(generations) = self else { return Ok(()) };
         if generations.contains(&Some(present)) {
             return Ok(());
@@ -130,7 +130,7 @@ fn check_repositories(generation: &Generation, spec: &SessionSpec) -> Result<(),
 }
 
 /// Validates the fields of a specification that `is_checked` accepts by their names.
-fn validate(
+pub(super) fn validate(
     generation: &Arc<Generation>,
     spec: &SessionSpec,
     is_checked: impl Fn(&str) -> bool,

@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod plugin;
 pub(crate) mod prune;
 pub(crate) mod repository;
+pub(crate) mod schedule;
 pub(crate) mod service;
 pub(crate) mod spec;
 pub(crate) mod wait;
@@ -168,6 +169,9 @@ pub(crate) enum Command {
     /// List, add or remove the git repositories of a session
     #[command(subcommand)]
     Repo(repository::RepositoryCommand),
+    /// Add, list, run or remove schedules: sessions and prompts at a time or on a calendar
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Show or change the context of a session: files, applet, endpoints, ports
     ///
     /// The context survives stops and resumes. The agent gets its existing items in the note after a resume.

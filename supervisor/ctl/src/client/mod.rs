@@ -4,6 +4,7 @@
 //! the event stream (`stream.rs`), and a request refused for lack of capacity, which had no effect.
 
 mod repositories;
+mod schedules;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -15,12 +15,12 @@ use similar::{ChangeTag, TextDiff};
 use tokio::time::{Instant, sleep};
 
 use super::life::first;
-use super::{Context, print};
+use super::{Context, apply_schedules, print};
 use crate::args::files::{ApplyArgs, DiffArgs, FilesArgs};
 use crate::client::Terms;
 use crate::error::{Error, exit};
 use crate::spec;
-use crate::specs::{self, Plan, WantedSession, shown};
+use crate::specs::{self, Plan, WantedFiles, WantedSession, shown};
 use crate::stream::patiently;
 use crate::terminal::{Screen, TextStyle};
 
@@ -59,7 +59,7 @@ impl Outcome {
 /// Makes the sessions of files as the files request them. Returns the status of the first failure. A failure of one
 /// session does not keep the others from being tried.
 pub(super) async fn apply(context: &Context, args: ApplyArgs) -> Result<u8, Error> {
-    let (wanted, present) = read(context, &args.files).await?;
+    let (WantedFiles { sessions: wanted, schedules }, present) = read(context, &args.files).await?;
     let mut status = 0;
     for one in &wanted {
         let known = present.get(&one.name).cloned();
@@ -78,7 +78,7 @@ pub(super) async fn apply(context: &Context, args: ApplyArgs) -> Result<u8, Erro
             }
         }
     }
-    Ok(status)
+    apply_schedules::apply(context, &schedules, args.dry_run, status).await
 }
 
 /// Shows the differences between the sessions and files. An error never has the status of a difference.
@@ -93,7 +93,7 @@ pub(super) async fn diff(context: &Context, args: DiffArgs) -> Result<u8, Error>
 }
 
 async fn differences(context: &Context, files: &FilesArgs) -> Result<bool, Error> {
-    let (wanted, present) = read(context, files).await?;
+    let (WantedFiles { sessions: wanted, schedules }, present) = read(context, files).await?;
     let mut differs = false;
     for one in &wanted {
         let known = present.get(&one.name);
@@ -121,11 +121,11 @@ async fn differences(context: &Context, files: &FilesArgs) -> Result<bool, Error
         let titles = [title, format!("{} ({})", one.name, shown(&one.file))];
         print(&unified(&before, &after, &titles, Screen::stdout()))?;
     }
-    Ok(differs)
+    Ok(apply_schedules::differences(context, &schedules).await? || differs)
 }
 
 /// Formats the difference of two texts as `diff -u` does.
-fn unified(before: &str, after: &str, [from, to]: &[String; 2], screen: Screen) -> String {
+pub(super) fn unified(before: &str, after: &str, [from, to]: &[String; 2], screen: Screen) -> String {
     let diff = TextDiff::from_lines(before, after);
     let title = |title: String| screen.paint(TextStyle::Bold, &screen.line(&title)) + "\n";
     let mut text = title(format!("--- {from}")) + &title(format!("+++ {to}"));
@@ -144,12 +144,11 @@ fn unified(before: &str, after: &str, [from, to]: &[String; 2], screen: Screen) 
     text
 }
 
-/// Reads and validates all files.
 /// Reads the files and the present sessions. The names of parents become ids, as the sessions have them.
-async fn read(context: &Context, files: &FilesArgs) -> Result<(Vec<WantedSession>, Present), Error> {
+async fn read(context: &Context, files: &FilesArgs) -> Result<(WantedFiles, Present), Error> {
     let mut wanted = specs::read(&files.files).map_err(|mistakes| Error::Files { mistakes })?;
     let present = present(context).await?;
-    for one in &mut wanted {
+    for one in &mut wanted.sessions {
         let parent = one.spec.parent.as_ref().and_then(|parent| present.get(parent));
         if let Some(id) = parent.and_then(|parent| parent.id.as_str().parse().ok()) {
             one.spec.parent = Some(id);

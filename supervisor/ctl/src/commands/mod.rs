@@ -1,6 +1,7 @@
 //! Implements the commands: one function per command turns arguments into calls and answers into text.
 
 mod apply;
+mod apply_schedules;
 mod audit;
 mod check;
 mod config;
@@ -21,6 +22,7 @@ mod plugin;
 mod prune;
 mod reload;
 mod repository;
+mod schedule;
 mod secret;
 mod service;
 mod snapshot;
@@ -128,6 +130,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Wait(args) => boxed(wait::wait(context, args)).await,
         Command::Set(args) => boxed(spec::set(context, args)).await,
         Command::Repo(command) => boxed(repository::repository(context, command)).await,
+        Command::Schedule(command) => boxed(schedule::schedule(context, command)).await,
         Command::Edit { session } => boxed(spec::edit(context, &session)).await,
         Command::Get(args) => boxed(get::get(context, args)).await,
         Command::Apply(args) => boxed(apply::apply(context, args)).await,

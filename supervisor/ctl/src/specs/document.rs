@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use agentd_api::schedule::ScheduleSpec;
 use agentd_api::session::SessionSpec;
 use agentd_api::spec::FIELDS;
 use serde::de::value::MapAccessDeserializer;
@@ -26,6 +27,15 @@ pub(super) struct TextMistake {
 
 /// Key of the list of sessions in a file with many.
 const SESSIONS: &str = "sessions";
+/// Key of the list of schedules.
+const SCHEDULES: &str = "schedules";
+
+/// The sessions and schedules of a text.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Parsed {
+    pub(super) sessions: Vec<SessionSpec>,
+    pub(super) schedules: Vec<ScheduleSpec>,
+}
 
 impl Format {
     /// Returns the format that a file's name tells. JSON is YAML too.
@@ -47,8 +57,8 @@ impl Format {
         if first.starts_with('[') || sign == Some('=') || is_quoted_key() { Self::Toml } else { Self::Yaml }
     }
 
-    /// Parses the sessions of a text.
-    pub(super) fn parse(self, text: &str) -> Result<Vec<SessionSpec>, TextMistake> {
+    /// Parses the sessions and schedules of a text.
+    pub(super) fn parse(self, text: &str) -> Result<Parsed, TextMistake> {
         let documents = match self {
             Self::Toml => vec![toml::from_str::<Document>(text).map_err(|error| TextMistake {
                 position: error.span().map(|span| position(text, span.start)),
@@ -63,11 +73,21 @@ impl Format {
         if documents.is_empty() {
             return Err(TextMistake { position: None, message: NOTHING.to_owned() });
         }
-        Ok(documents.into_iter().flat_map(|Document(sessions)| sessions).collect())
+        let mut parsed = Parsed::default();
+        for Document(one) in documents {
+            parsed.sessions.extend(one.sessions);
+            parsed.schedules.extend(one.schedules);
+        }
+        Ok(parsed)
     }
 
     /// Writes one session as a file.
     pub(crate) fn write(self, spec: &SessionSpec) -> Result<String, String> {
+        self.text(spec)
+    }
+
+    /// Writes one schedule, without the list around it.
+    pub(crate) fn write_schedule(self, spec: &ScheduleSpec) -> Result<String, String> {
         self.text(spec)
     }
 
@@ -107,10 +127,10 @@ fn of_yaml(error: &serde_saphyr::Error) -> TextMistake {
     TextMistake { position, message }
 }
 
-/// The sessions of one document: one, whose fields are those of the document, or many in a list.
+/// The contents of one document: a session, whose fields are those of the document, or lists.
 ///
 /// A derived type would read the document twice, or lose the position of a mistake.
-struct Document(Vec<SessionSpec>);
+struct Document(Parsed);
 
 impl<'de> Deserialize<'de> for Document {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -124,22 +144,31 @@ impl<'de> Visitor<'de> for DocumentVisitor {
     type Value = Document;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the fields of a session, or `{SESSIONS}`")
+        write!(f, "the fields of a session, or `{SESSIONS}` and `{SCHEDULES}`")
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Document, A::Error> {
         let FirstKey(first) = map.next_key()?.ok_or_else(|| A::Error::custom(NOTHING))?;
-        if first != SESSIONS {
+        if first != SESSIONS && first != SCHEDULES {
             let fields = MapAccessDeserializer::new(Continued { first: Some(first), map });
-            return SessionSpec::deserialize(fields).map(|spec| Document(vec![spec]));
+            let sessions = vec![SessionSpec::deserialize(fields)?];
+            return Ok(Document(Parsed { sessions, schedules: Vec::new() }));
         }
-        let sessions = map.next_value()?;
-        while map.next_key::<NoKey>()?.is_some() {}
-        Ok(Document(sessions))
+        let mut parsed = Parsed::default();
+        let mut next = Some(first);
+        while let Some(key) = next {
+            if key == SESSIONS {
+                parsed.sessions = map.next_value()?;
+            } else {
+                parsed.schedules = map.next_value()?;
+            }
+            next = map.next_key::<ListKey>()?.map(|ListKey(key)| key);
+        }
+        Ok(Document(parsed))
     }
 }
 
-/// The first key of a document: a field of a session, or [`SESSIONS`]. The parser adds the position to its errors.
+/// The first key of a document: a field of a session, or the key of a list. The parser adds the position to its errors.
 struct FirstKey(String);
 
 impl<'de> Deserialize<'de> for FirstKey {
@@ -147,21 +176,26 @@ impl<'de> Deserialize<'de> for FirstKey {
         let key = String::deserialize(deserializer)?;
         let mut known: Vec<&str> = FIELDS.iter().filter_map(|field| field.name.split('.').next()).collect();
         known.dedup();
-        if key == SESSIONS || known.contains(&key.as_str()) {
+        if key == SESSIONS || key == SCHEDULES || known.contains(&key.as_str()) {
             return Ok(Self(key));
         }
         let known = known.join("`, `");
-        Err(D::Error::custom(format!("unknown field `{key}`, expected one of `{known}`, or `{SESSIONS}`")))
+        Err(D::Error::custom(format!(
+            "unknown field `{key}`, expected one of `{known}`, or `{SESSIONS}` or `{SCHEDULES}`"
+        )))
     }
 }
 
-/// A key that no document has.
-struct NoKey;
+/// A key after the first key of a list.
+struct ListKey(String);
 
-impl<'de> Deserialize<'de> for NoKey {
+impl<'de> Deserialize<'de> for ListKey {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let key = String::deserialize(deserializer)?;
-        Err(D::Error::custom(format!("beside `{SESSIONS}` there is no field `{key}`")))
+        if key == SESSIONS || key == SCHEDULES {
+            return Ok(Self(key));
+        }
+        Err(D::Error::custom(format!("beside `{SESSIONS}` and `{SCHEDULES}` there is no field `{key}`")))
     }
 }
 

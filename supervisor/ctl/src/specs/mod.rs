@@ -12,10 +12,11 @@ use std::path::{Component, Path, PathBuf};
 
 use agentd_api::SessionName;
 use agentd_api::label;
+use agentd_api::schedule::ScheduleSpec;
 use agentd_api::session::SessionSpec;
 
 pub(crate) use document::Format;
-use document::TextMistake;
+use document::{Parsed, TextMistake};
 pub(crate) use plan::{Plan, portable};
 
 /// The path that means standard input.
@@ -29,6 +30,22 @@ pub(crate) struct WantedSession {
     pub(crate) spec: SessionSpec,
     pub(crate) file: PathBuf,
     pub(crate) format: Format,
+}
+
+/// A schedule as a file requests it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct WantedSchedule {
+    /// The whole specification, with an absolute directory of its session.
+    pub(crate) spec: ScheduleSpec,
+    pub(crate) file: PathBuf,
+    pub(crate) format: Format,
+}
+
+/// Everything that files request.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct WantedFiles {
+    pub(crate) sessions: Vec<WantedSession>,
+    pub(crate) schedules: Vec<WantedSchedule>,
 }
 
 /// A mistake in a file of specifications.
@@ -54,9 +71,9 @@ pub(crate) fn shown(file: &Path) -> String {
     if file == Path::new(STDIN) { "standard input".to_owned() } else { file.display().to_string() }
 }
 
-/// Reads the sessions of all files, in their order. Returns every mistake of every file.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<Vec<WantedSession>, Vec<Mistake>> {
-    let (mut wanted, mut mistakes) = (Vec::new(), Vec::new());
+/// Reads the sessions and schedules of all files, in their order. Returns every mistake of every file.
+pub(crate) fn read(paths: &[PathBuf]) -> Result<WantedFiles, Vec<Mistake>> {
+    let (mut wanted, mut mistakes) = (WantedFiles::default(), Vec::new());
     for path in paths {
         match files(path) {
             Err(mistake) => mistakes.push(mistake),
@@ -91,7 +108,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Mistake> {
     Ok(files)
 }
 
-fn read_file(file: &Path, wanted: &mut Vec<WantedSession>, mistakes: &mut Vec<Mistake>) {
+fn read_file(file: &Path, wanted: &mut WantedFiles, mistakes: &mut Vec<Mistake>) {
     let mut mistake = |position, message| mistakes.push(Mistake { file: file.to_owned(), position, message });
     let text = if file == Path::new(STDIN) {
         let mut text = String::new();
@@ -104,16 +121,22 @@ fn read_file(file: &Path, wanted: &mut Vec<WantedSession>, mistakes: &mut Vec<Mi
         Err(error) => return mistake(None, format!("cannot read it: {error}")),
     };
     let format = Format::of_name(file).unwrap_or_else(|| Format::of_text(&text));
-    let sessions = match format.parse(&text) {
-        Ok(sessions) => sessions,
+    let (sessions, schedules) = match format.parse(&text) {
+        Ok(Parsed { sessions, schedules }) => (sessions, schedules),
         Err(TextMistake { position, message }) => return mistake(position, message),
     };
     let base = if file == Path::new(STDIN) { Path::new("") } else { file.parent().unwrap_or(Path::new("")) };
     for (index, spec) in sessions.into_iter().enumerate() {
         match checked(spec, base) {
-            Ok((name, spec)) => wanted.push(WantedSession { name, spec, file: file.to_owned(), format }),
+            Ok((name, spec)) => wanted.sessions.push(WantedSession { name, spec, file: file.to_owned(), format }),
             Err((Some(name), message)) => mistake(None, format!("session \"{name}\": {message}")),
             Err((None, message)) => mistake(None, format!("session {}: {message}", index + 1)),
+        }
+    }
+    for mut spec in schedules {
+        match spec.session.as_mut().map_or(Ok(()), |session| placed(session, base)) {
+            Ok(()) => wanted.schedules.push(WantedSchedule { spec, file: file.to_owned(), format }),
+            Err(message) => mistake(None, format!("schedule \"{}\": {message}", spec.name)),
         }
     }
 }
@@ -121,8 +144,14 @@ fn read_file(file: &Path, wanted: &mut Vec<WantedSession>, mistakes: &mut Vec<Mi
 /// Validates a session by itself, and makes its directory absolute. A mistake has the session's name, if it has one.
 fn checked(mut spec: SessionSpec, base: &Path) -> Result<(SessionName, SessionSpec), (Option<SessionName>, String)> {
     let Some(name) = spec.name.clone() else { return Err((None, "it has no name".to_owned())) };
+    placed(&mut spec, base).map_err(|message| (Some(name.clone()), message))?;
+    Ok((name, spec))
+}
+
+/// Validates the labels of a session, and makes its directories absolute.
+fn placed(spec: &mut SessionSpec, base: &Path) -> Result<(), String> {
     for (key, value) in &spec.labels {
-        label::check(key, value).map_err(|error| (Some(name.clone()), format!("{error}; {}", error.hint())))?;
+        label::check(key, value).map_err(|error| format!("{error}; {}", error.hint()))?;
     }
     // The directory in a workspace is relative to the workspace, which agentd creates.
     // A session that continues another one has that session's directory.
@@ -130,9 +159,9 @@ fn checked(mut spec: SessionSpec, base: &Path) -> Result<(SessionName, SessionSp
     let directories = is_given.then_some(&mut spec.directory);
     let worktrees = spec.repos.iter_mut().filter(|repository| repository.worktree);
     for path in directories.into_iter().chain(worktrees.filter_map(|repository| repository.path.as_mut())) {
-        *path = resolved(path, base).map_err(|message| (Some(name.clone()), message))?;
+        *path = resolved(path, base)?;
     }
-    Ok((name, spec))
+    Ok(())
 }
 
 /// Makes a session's directory absolute: below the home directory after `~/`, else below the file's directory.
@@ -165,12 +194,14 @@ fn real(path: &Path) -> PathBuf {
     }
 }
 
-/// Refuses a name that two sessions have.
-fn refuse_twins(wanted: &[WantedSession], mistakes: &mut Vec<Mistake>) {
-    let mut seen: BTreeMap<&str, &Path> = BTreeMap::new();
-    for WantedSession { name, file, .. } in wanted {
-        if let Some(first) = seen.insert(name.as_str(), file) {
-            let message = format!("session \"{name}\": {} has a session with this name too", shown(first));
+/// Refuses a name that two sessions or two schedules have.
+fn refuse_twins(wanted: &WantedFiles, mistakes: &mut Vec<Mistake>) {
+    let mut seen: BTreeMap<(&str, &str), &Path> = BTreeMap::new();
+    let sessions = wanted.sessions.iter().map(|one| ("session", one.name.as_str(), &one.file));
+    let schedules = wanted.schedules.iter().map(|one| ("schedule", one.spec.name.as_str(), &one.file));
+    for (kind, name, file) in sessions.chain(schedules) {
+        if let Some(first) = seen.insert((kind, name), file) {
+            let message = format!("{kind} \"{name}\": {} has a {kind} with this name too", shown(first));
             mistakes.push(Mistake { file: file.clone(), position: None, message });
         }
     }

@@ -11,7 +11,7 @@ fn read_files(files: &[(&str, &str)]) -> (tempfile::TempDir, Result<Vec<WantedSe
     for (name, text) in files {
         fs::write(directory.path().join(name), text).unwrap();
     }
-    let read = read(&[directory.path().to_owned()]);
+    let read = read(&[directory.path().to_owned()]).map(|wanted| wanted.sessions);
     let prefix = format!("{}/", directory.path().display());
     let read =
         read.map_err(|mistakes| mistakes.iter().map(|mistake| mistake.to_string().replace(&prefix, "")).collect());
@@ -113,6 +113,38 @@ fn a_mistake_has_its_file_and_position() {
 }
 
 #[test]
+fn a_file_has_schedules_beside_sessions_or_alone() {
+    let prompt = "prompt: { session: a, text: go }";
+    let yaml =
+        format!("schedules:\n- {{ name: s, calendar: daily, {prompt} }}\nsessions:\n- name: a\n  directory: .\n");
+    let toml = "[[schedules]]\nname = \"s\"\nat = \"2030-01-01T00:00:00Z\"\nsession = { directory = \"x\" }\n";
+    let directory = tempfile::tempdir().unwrap();
+    let wanted = |name: &str, text: &str| {
+        let file = directory.path().join(name);
+        fs::write(&file, text).unwrap();
+        read(&[file])
+    };
+    let both = wanted("a.yaml", &yaml).unwrap();
+    assert_eq!((both.sessions.len(), both.schedules.len()), (1, 1));
+    let alone = wanted("a.toml", toml).unwrap();
+    let place = directory.path().canonicalize().unwrap().join("x");
+    assert_eq!(alone.schedules[0].spec.session.as_ref().unwrap().directory, place);
+    for (text, words) in [
+        ("schedules:\n- { name: s, calender: daily }\n", "unknown field `calender`"),
+        ("schedules:\n- { calendar: daily }\n", "missing field `name`"),
+        ("schedules: []\nname: a\n", "beside `sessions` and `schedules`"),
+        ("schedules:\n- { name: s, session: {} }\n", "schedule \"s\": it has no directory"),
+        (
+            "schedules:\n- { name: s, calendar: daily }\n- { name: s, calendar: daily }\n",
+            "has a schedule with this name too",
+        ),
+    ] {
+        let found = wanted("b.yaml", text).unwrap_err();
+        assert!(found.len() == 1 && found[0].to_string().contains(words), "{text}: {found:?}");
+    }
+}
+
+#[test]
 fn every_mistake_of_every_file_is_found() {
     let good = "name: a\ndirectory: .\n";
     let (_directory, read) = read_files(&[("1.yaml", good), ("2.yaml", ":"), ("3.toml", "="), ("4.yml", good)]);
@@ -169,11 +201,11 @@ fn a_written_file_is_read_as_it_was() {
     for format in [Format::Toml, Format::Yaml] {
         for specs in [vec![hard()], vec![hard(), spec(json!({ "name": "b", "directory": "/" }))], vec![]] {
             let text = format.write_all(&specs).unwrap();
-            assert_eq!(format.parse(&text).as_ref(), Ok(&specs), "{text}");
+            assert_eq!(format.parse(&text).map(|parsed| parsed.sessions).as_ref(), Ok(&specs), "{text}");
             assert_eq!(Format::of_text(&text), format, "{text}");
         }
         let text = format.write(&hard()).unwrap();
-        assert_eq!(format.parse(&text), Ok(vec![hard()]), "{text}");
+        assert_eq!(format.parse(&text).map(|parsed| parsed.sessions), Ok(vec![hard()]), "{text}");
         assert_eq!(Format::of_text(&text), format, "{text}");
     }
 }
@@ -191,7 +223,8 @@ proptest! {
         }));
         for format in [Format::Toml, Format::Yaml] {
             let text = format.write_all(std::slice::from_ref(&spec)).unwrap();
-            prop_assert_eq!(format.parse(&text), Ok(vec![spec.clone()]), "{}", text);
+            let parsed = format.parse(&text).map(|parsed| parsed.sessions);
+            prop_assert_eq!(parsed, Ok(vec![spec.clone()]), "{}", text);
         }
     }
 }

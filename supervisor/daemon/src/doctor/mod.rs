@@ -7,6 +7,7 @@ mod begin;
 mod configuration;
 mod environments;
 mod plugins;
+pub(crate) mod schedules;
 mod stored;
 
 use std::sync::Arc;

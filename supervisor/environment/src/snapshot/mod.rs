@@ -7,6 +7,7 @@
 mod depends;
 mod entry;
 mod fingerprint;
+mod kept_terminal;
 mod login;
 mod path;
 mod place;

@@ -99,6 +99,16 @@ impl Terminals {
         Ok(view)
     }
 
+    /// Holds an environment again under its former id, if it is not held.
+    pub(super) fn put(&self, id: &str, captured: Timestamp, (variables, functions): (Variables, Variables)) {
+        let bytes = variables.iter().chain(&functions).map(|(name, value)| name.len() + value.len()).sum();
+        let mut held = self.lock();
+        let number = held.terminals.values().map(|terminal| terminal.number + 1).max().unwrap_or_default();
+        let (variables, functions) = (Arc::new(variables), Arc::new(functions));
+        let terminal = Terminal { variables, functions, captured, number, bytes };
+        held.terminals.entry(id.to_owned()).or_insert(terminal);
+    }
+
     pub fn holds(&self, id: &str) -> bool {
         self.lock().terminals.contains_key(id)
     }

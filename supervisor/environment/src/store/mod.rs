@@ -270,7 +270,8 @@ impl Environments {
         }
         let shared = stored_snapshot::reseal_all(&self.directories.shared_snapshots(), &self.vault);
         stored_snapshot::reseal_or_remove(&self.directories.snapshots(), &self.vault);
-        if failed.is_empty() && shared {
+        let scheduled = stored_snapshot::reseal_all(&self.directories.schedule_environments(), &self.vault);
+        if failed.is_empty() && shared && scheduled {
             self.vault.keys.forget_all_but(&key).map_err(EnvironmentError::Tidy)?;
         }
         let kept_keys = self.vault.keys.others(&key).map_err(EnvironmentError::Tidy)?;

@@ -69,6 +69,16 @@ impl StoredSnapshot {
         }
     }
 
+    /// Keeps every variable and function, secrets too. Such a snapshot is only ever written by [`Self::write_sealed`].
+    pub(crate) fn whole(captured: Timestamp, (variables, functions): (&Variables, &Variables)) -> Self {
+        let all = |all: &Variables| {
+            all.iter().map(|(name, value)| (name.clone(), ByteString::from(value.as_slice()))).collect()
+        };
+        let (secrets, dropped) = (Vec::new(), Vec::new());
+        let (variables, functions) = (all(variables), all(functions));
+        Self { captured, variables, functions, secrets, dropped, attributes: None, is_first: false }
+    }
+
     pub(crate) fn with_attributes(self, attributes: Option<Attributes>) -> Self {
         Self { attributes, ..self }
     }
@@ -98,6 +108,13 @@ impl StoredSnapshot {
     pub(crate) fn write(&self, path: &Path, vault: &Vault) -> io::Result<()> {
         let _writing = vault.writing();
         self.put(path, vault)
+    }
+
+    /// Writes the file sealed, whether or not `environment.encryption` is on.
+    pub(crate) fn write_sealed(&self, path: &Path, vault: &Vault) -> io::Result<()> {
+        let _writing = vault.writing();
+        let sealed = vault.seal_always(NAME, &owner(path), &serde_json::to_vec(self)?)?;
+        write_json(path, &Document { version: VERSION, content: Content::<Self>::Sealed(sealed) })
     }
 
     fn put(&self, path: &Path, vault: &Vault) -> io::Result<()> {

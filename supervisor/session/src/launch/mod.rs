@@ -8,6 +8,7 @@ mod detached;
 mod keepers;
 mod link;
 mod systemd;
+mod timers;
 mod unit;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use async_recursion::async_recursion as boxed;
 pub(crate) use connection::Connection;
 pub use keepers::Keepers;
 pub use link::{KeeperLimits, Link, LinkError};
+pub(crate) use timers::{ScheduleTimer, TimerNames};
 pub use unit::Unit;
 
 use crate::pulse;
@@ -145,6 +147,20 @@ impl Launcher {
             }
             pulse::elsewhere(tokio::time::sleep(pause)).await;
             pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Makes the timer units with these names equal to `timers`. Returns a result for each timer; `None` without
+    /// systemd.
+    #[boxed]
+    pub(crate) async fn set_timers(
+        &self,
+        names: &TimerNames,
+        timers: &[&ScheduleTimer],
+    ) -> Option<Vec<Result<(), LaunchError>>> {
+        match &self.backend {
+            Backend::Systemd(units) => Some(units.set_timers(names, timers).await),
+            Backend::Detached => None,
         }
     }
 

@@ -31,7 +31,7 @@ pub(super) fn unit_name(id: &SessionId) -> String {
 }
 
 /// `ExecStart=` in D-Bus form: the program, its argv, and whether a failure is ignored.
-type ExecStart<'a> = (&'a str, Vec<&'a str>, bool);
+pub(super) type ExecStart<'a> = (&'a str, Vec<&'a str>, bool);
 
 /// Location of a manager's bus.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Units {
     }
 
     /// Calls a method of the manager (org.freedesktop.systemd1(5), "The Manager Object").
-    async fn call<A>(&self, unit: &str, method: &str, arguments: &A) -> Result<Message, LaunchError>
+    pub(super) async fn call<A>(&self, unit: &str, method: &str, arguments: &A) -> Result<Message, LaunchError>
     where
         A: serde::Serialize + zbus::Type,
     {
