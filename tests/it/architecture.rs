@@ -133,6 +133,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         ("supervisor/permission", &["tokio", "nix"], &[]),
         ("supervisor/config", &["tokio", "tracing"], &[]),
         ("supervisor/note", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
+        ("supervisor/schedule", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/plugin-host", &["agentd-"], &["agentd-directory", "agentd-glob"]),
         ("supervisor/decide", &["tokio", "tracing", "nix", "agentd-host", "agentd-environment", "agentd-journal"], &[]),
         ("supervisor/ctl", &["agentd-"], &["agentd-api", "agentd-directory", "agentd-glob", "agentd-secret-names"]),

@@ -267,6 +267,27 @@ impl Case {
         assert!(tokio::time::timeout(LIMIT, resuming).await.is_ok(), "{name} was not resumed in time");
     }
 
+    /// Has a schedule create a session by a run, and removes the schedule.
+    async fn create_by_schedule(&self, spec: &SessionSpec, name: &str) {
+        let spec = SessionSpec { name: Some(name.parse().expect("it is a name")), ..spec.clone() };
+        let schedule = json!({ "name": "nightly", "at": "2199-01-01T00:00:00Z", "session": spec });
+        self.ask("POST", "/v1/schedules", &schedule.to_string(), None, &[201, 409]).await;
+        self.ask("POST", "/v1/schedules/nightly/run", "", Some("run"), &[200]).await;
+        self.see(name, "ready", |view| view.status.phase == Phase::Idle).await;
+        let one = || async {
+            let view = self.client.attempt("GET", "/v1/schedules/nightly", "", None).await?;
+            let view: agentd_api::schedule::ScheduleView = view.json();
+            (view.active == 1 && view.history.len() == 1 && view.history[0].session.is_some()).then_some(())
+        };
+        let recorded = async {
+            while one().await.is_none() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        assert!(tokio::time::timeout(LIMIT, recorded).await.is_ok(), "the run is not recorded once");
+        self.ask("DELETE", "/v1/schedules/nightly", "", None, &[204, 404]).await;
+    }
+
     /// Returns the repository that the session clones.
     fn remote(&self) -> PathBuf {
         self.root.join("remote")
@@ -308,7 +329,11 @@ impl Case {
         self.resume("kept").await;
         self.see("kept", "resumed", |view| view.status.phase == Phase::Idle).await;
 
-        self.create(spec, "removed").await;
+        if self.point.starts_with("daemon.schedule.") {
+            self.create_by_schedule(spec, "removed").await;
+        } else {
+            self.create(spec, "removed").await;
+        }
         self.stop("removed").await;
         self.ask("DELETE", "/v1/sessions/removed?force=true", "", None, &[204, 404]).await;
     }

@@ -77,6 +77,7 @@ mod repositories;
 mod requests;
 mod restarts;
 mod results;
+mod schedules;
 mod scopes;
 mod scripts;
 mod secrets;

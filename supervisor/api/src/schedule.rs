@@ -18,7 +18,7 @@ pub const WAIT: u64 = 3600;
 
 /// The specification of a schedule: the body of `POST /v1/schedules`.
 ///
-/// It has `at` or `calendar`, and `session` or `prompt`.
+/// A schedule has `at` or `calendar`, and `session` or `prompt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSpec {
@@ -42,16 +42,16 @@ pub struct ScheduleSpec {
     /// Source of a new session's first environment.
     #[serde(default, skip_serializing_if = "is_default")]
     pub environment: ScheduleEnvironment,
-    /// What happens with a run while a prerequisite is not met.
+    /// Treatment of a run while a prerequisite is not met.
     #[serde(default, skip_serializing_if = "is_default")]
     pub prerequisites: PrerequisitePolicy,
     /// Time limit in seconds of a wait for prerequisites. By default an hour.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub wait_seconds: Option<u64>,
-    /// What happens with times that were missed, because the machine slept or agentd did not run.
+    /// Treatment of times that were missed, because the machine slept or agentd did not run.
     #[serde(default, skip_serializing_if = "is_default")]
     pub missed: MissedPolicy,
-    /// What happens with a run while an earlier run is active.
+    /// Treatment of a run while an earlier run is active.
     #[serde(default, skip_serializing_if = "is_default")]
     pub concurrency: Concurrency,
     /// Whether no run starts by itself. Times that pass meanwhile are not made up for.
@@ -87,7 +87,7 @@ pub enum ScheduleEnvironment {
     Captured,
 }
 
-/// What happens with a run while a prerequisite is not met.
+/// Treatment of a run while a prerequisite is not met.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrerequisitePolicy {
@@ -98,7 +98,7 @@ pub enum PrerequisitePolicy {
     Skip,
 }
 
-/// What happens with times at which no run could start.
+/// Treatment of times at which no run could start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum MissedPolicy {
@@ -109,7 +109,7 @@ pub enum MissedPolicy {
     Skip,
 }
 
-/// What happens with a run while an earlier run is active, as for a CronJob of Kubernetes.
+/// Treatment of a run while an earlier run is active, as for a CronJob of Kubernetes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Concurrency {
@@ -131,10 +131,10 @@ pub struct ScheduleView {
     pub generation: u64,
     /// Time of the creation.
     pub created: Timestamp,
-    /// The next time. Absent if there is none, or if the schedule is suspended.
+    /// The next time. Absent without a next time, and while the schedule is suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Timestamp>,
-    /// What waits for the next time: `systemd` or `agentd`. Absent without a next time.
+    /// The program that waits for the next time: `systemd` or `agentd`. Absent without a next time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timer: Option<Timer>,
     /// Number of active runs.
@@ -150,7 +150,7 @@ pub struct ScheduleView {
     pub history: Vec<ScheduleRun>,
 }
 
-/// What waits for the next time of a schedule.
+/// The program that waits for the next time of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Timer {
@@ -171,7 +171,7 @@ pub struct ScheduleRun {
     /// Whether a client requested the run.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub requested: bool,
-    /// What became of the run.
+    /// The result of the run so far.
     pub outcome: RunOutcome,
     /// Time at which the run began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,12 +188,12 @@ pub struct ScheduleRun {
     /// Description of a failure, or why the run was skipped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Number of missed times up to `due`. 1000 stands for that many or more.
+    /// Number of missed times up to `due`. 1000 means that many or more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub count: Option<u64>,
 }
 
-/// What became of a run.
+/// The result of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RunOutcome {

@@ -2,7 +2,7 @@
 
 use agentd_api::schedule::Concurrency;
 
-/// What happens with a run that is due.
+/// Treatment of a run that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Admission {
     /// The run starts.

@@ -30,7 +30,7 @@ pub enum Times {
     Calendar(Calendar, TimeZone),
 }
 
-/// What is due now.
+/// The times that are due now.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The cursor after this decision.

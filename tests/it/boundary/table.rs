@@ -105,6 +105,11 @@ impl Plan<'_> {
             ("DELETE", format!("{victim}/turns/t1"), Value::Null),
         ];
         rows.push(("POST", format!("{own}/observed"), Value::Null));
+        let schedule = json!({ "name": "s", "at": "2199-01-01T00:00:00Z", "session": { "directory": trap } });
+        rows.push(("POST", "/v1/schedules".to_owned(), schedule.clone()));
+        rows.push(("PUT", "/v1/schedules/s".to_owned(), schedule));
+        rows.push(("DELETE", "/v1/schedules/s".to_owned(), Value::Null));
+        rows.push(("POST", "/v1/schedules/s/run".to_owned(), Value::Null));
         rows.extend(remembered().map(|(method, rest, body)| (method, format!("{victim}{rest}"), body)));
         let reads = [
             "",
@@ -120,6 +125,7 @@ impl Plan<'_> {
         let scripts = format!("/v1/scripts?directory={}&diff=true", in_query(trap));
         let others = ["/v1/version", "/v1/agents", "/v1/doctor", "/v1/plugins", "/v1/prerequisites", "/v1/secrets"];
         let others = others.into_iter().chain(["/v1/snapshots", "/v1/reload", "/v1/drain", "/v1/sessions/victim"]);
+        let others = others.chain(["/v1/schedules", "/v1/schedules/s"]);
         // A refusal must not reveal whether a session exists. A current environment would run scripts outside the
         // session.
         let others = others.chain(["/v1/sessions/nobody", &scripts]).map(str::to_owned);

@@ -8,6 +8,7 @@ mod guard;
 mod lost;
 mod mistakes;
 mod recovery;
+mod schedules;
 mod sessions;
 mod template;
 

@@ -70,7 +70,7 @@ pub(crate) struct AddArgs {
     /// Skip times that pass while the machine sleeps or agentd does not run; otherwise they run once afterwards
     #[arg(long)]
     pub(crate) skip_missed: bool,
-    /// What happens with a run while an earlier run is active
+    /// Treatment of a run while an earlier run is active
     #[arg(long, value_enum, default_value_t)]
     pub(crate) concurrency: ConcurrencyArg,
     /// Start no run by itself; `agentctl schedule run` does

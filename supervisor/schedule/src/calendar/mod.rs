@@ -1,7 +1,7 @@
 //! Calendar expressions with the syntax of systemd.time(7), "Calendar Events".
 //!
-//! No crate on crates.io parses this syntax: the crates for cron have no `..`, no `~` and no fractions of a second, and
-//! a translation would lose these. Proxmox has a parser, but under the AGPL. So the parser is agentd's own. The tests
+//! No crate on crates.io parses this syntax. The crates for cron have no `..`, no `~` and no fractions of a second, and
+//! a translation would lose them. Proxmox has a parser, but under the AGPL. So the parser is agentd's own. The tests
 //! compare its results with `systemd-analyze calendar`.
 //!
 //! **Clock changes** are treated as systemd treats them. A time that does not exist is skipped. Of a time that exists

@@ -277,7 +277,7 @@ impl Schedules {
         Ok(schedule.view(true))
     }
 
-    /// Removes a schedule, or the file of one that cannot be read. Its sessions stay.
+    /// Removes a schedule, or the file of a schedule that cannot be read. Its sessions stay.
     #[boxed]
     pub async fn remove(&self, name: &str) -> Result<(), Problem> {
         let _adding = self.adding.lock().await;
@@ -378,10 +378,8 @@ impl Schedules {
         let path = stored::path(&generation.daemon.directories.schedule_environments(), &schedule.name);
         match generation.snapshots.restore_terminal(id, &path) {
             Ok(true) => {}
-            Ok(false) => tracing::warn!(schedule = %schedule.name, "the captured environment of a schedule is missing"),
-            Err(error) => {
-                tracing::error!(schedule = %schedule.name, %error, "cannot read the captured environment of a schedule");
-            }
+            Ok(false) => tracing::warn!(schedule = %schedule.name, "the captured environment is missing"),
+            Err(error) => tracing::error!(schedule = %schedule.name, %error, "cannot read the captured environment"),
         }
     }
 
