@@ -19,6 +19,7 @@ use agentd_api::schedule::{
 };
 use agentd_api::{Code, Problem, ScheduleName, chain, hint};
 use agentd_host::directories::{DirectoryError, make_private};
+use agentd_host::files::UNFINISHED;
 use agentd_schedule::{Admission, admit, decide};
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
@@ -141,6 +142,7 @@ impl Schedules {
         let directories = &generation.daemon.directories;
         for directory in [directories.schedules(), directories.schedule_environments()] {
             make_private(&directory)?;
+            remove_unfinished(&directory);
         }
         let (mut known, mut unreadable) = (BTreeMap::new(), Vec::new());
         for name in names(&directories.schedules()) {
@@ -473,13 +475,21 @@ fn has_same_times(one: &ScheduleSpec, other: &ScheduleSpec) -> bool {
     (one.at, &one.calendar, &one.timezone) == (other.at, &other.calendar, &other.timezone)
 }
 
+/// Removes the unfinished files that a killed daemon left.
+fn remove_unfinished(directory: &std::path::Path) {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
+        if entry.file_name().as_encoded_bytes().starts_with(UNFINISHED.as_bytes()) {
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// Returns the names of the files of schedules, without their ending.
 fn names(directory: &std::path::Path) -> BTreeSet<String> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let names =
         entries.filter_map(|entry| entry.file_name().to_string_lossy().strip_suffix(".json").map(str::to_owned));
-    // An unfinished file of a killed daemon begins with a dot.
-    names.filter(|name| !name.starts_with('.')).collect()
+    names.collect()
 }
 
 fn not_written(error: &std::io::Error) -> Problem {
