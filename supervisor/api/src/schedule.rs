@@ -109,7 +109,7 @@ pub enum MissedPolicy {
     Skip,
 }
 
-/// Treatment of a run while an earlier run is active, as for a CronJob of Kubernetes.
+/// Treatment of a run while an earlier run is active, as for a `CronJob` of Kubernetes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Concurrency {

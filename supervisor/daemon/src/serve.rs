@@ -142,16 +142,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     if let Some(differs) = HomeDiffers::find(generation.config.environment.home.as_deref()) {
         tracing::warn!(code = HomeDiffers::CODE, "{differs}");
     }
-    let sessions = {
-        let generations = Arc::clone(&generations);
-        let opened = agentd_host::work::blocking(move || Sessions::open(generations));
-        Arc::new(manager::extending(opened).await.map_err(io::Error::other).map_err(ServeError::Start)?)
-    };
-    let schedules = {
-        let (generations, sessions) = (Arc::clone(&generations), Arc::clone(&sessions));
-        let opened = agentd_host::work::blocking(move || Schedules::open(generations, sessions));
-        Arc::new(opened.await.map_err(io::Error::other).map_err(ServeError::Start)??)
-    };
+    let (sessions, schedules) = open(&generations).await?;
     let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), Arc::clone(&tcp)));
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
@@ -230,6 +221,17 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
     let kept = (&*sessions, &*schedules);
     manager::extending(end(&generations, kept, &closing, serving, (!is_read).then_some(reading))).await;
     Ok(())
+}
+
+/// Takes over the sessions that have a keeper, and reads the schedules.
+async fn open(generations: &Arc<Generations>) -> Result<(Arc<Sessions>, Arc<Schedules>), ServeError> {
+    let failed = |error| ServeError::Start(io::Error::other(error));
+    let of_sessions = Arc::clone(generations);
+    let opened = agentd_host::work::blocking(move || Sessions::open(of_sessions));
+    let sessions = Arc::new(manager::extending(opened).await.map_err(failed)?);
+    let (generations, of_schedules) = (Arc::clone(generations), Arc::clone(&sessions));
+    let opened = agentd_host::work::blocking(move || Schedules::open(generations, of_schedules));
+    Ok((sessions, Arc::new(opened.await.map_err(failed)??)))
 }
 
 /// Opens TCP and logs the configuration's mistakes. Neither prevents the daemon's start, because its sessions may be

@@ -1,4 +1,4 @@
-//! Decides about a run while an earlier run of the schedule is active, as a CronJob of Kubernetes does.
+//! Decides about a run while an earlier run of the schedule is active, as a `CronJob` of Kubernetes does.
 
 use agentd_api::schedule::Concurrency;
 

@@ -155,7 +155,7 @@ async fn times_that_passed_while_the_daemon_was_down_run_once_or_are_skipped() {
     for name in ["once", "skip"] {
         let file = daemon.state().join(format!("schedules/{name}.json"));
         let mut stored: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-        let cursor = Timestamp::now().checked_sub(Duration::from_secs(3 * 86_400)).unwrap();
+        let cursor = Timestamp::now().checked_sub(Duration::from_hours(3 * 24)).unwrap();
         stored["cursor"] = json!(cursor);
         fs::write(file, stored.to_string()).unwrap();
     }

@@ -42,6 +42,7 @@ pub(crate) enum ScheduleCommand {
 }
 
 #[derive(Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line")]
 #[command(group(clap::ArgGroup::new("time").args(["at", "calendar"]).required(true)))]
 pub(crate) struct AddArgs {
     /// A name for the schedule

@@ -46,10 +46,11 @@ async fn present(context: &Context) -> Result<Present, Error> {
 fn wanted_of(file: &ScheduleSpec, known: Option<&ScheduleView>) -> ScheduleSpec {
     let mut wanted = file.clone();
     let kept = known.and_then(|view| view.spec.session.as_ref()?.environment.snapshot.clone());
-    if let Some(session) = &mut wanted.session {
-        if session.environment.snapshot.is_none() && wanted.environment == ScheduleEnvironment::Captured {
-            session.environment.snapshot = kept;
-        }
+    if let Some(session) = &mut wanted.session
+        && session.environment.snapshot.is_none()
+        && wanted.environment == ScheduleEnvironment::Captured
+    {
+        session.environment.snapshot = kept;
     }
     wanted
 }

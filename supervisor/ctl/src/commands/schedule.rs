@@ -203,12 +203,12 @@ fn table(list: &ScheduleList, now: Timestamp, screen: Screen) -> Table {
             None if view.spec.suspended => "suspended".to_owned(),
             None => "never".to_owned(),
         };
-        let last = view.last.as_ref();
+        let run = view.last.as_ref();
         table.row([
             view.spec.name.to_string(),
             next,
-            last.map(|run| format!("{} ago", age(run.due, now))).unwrap_or_default(),
-            last.map(|run| run.outcome.as_str().to_owned()).unwrap_or_default(),
+            run.map(|run| format!("{} ago", age(run.due, now))).unwrap_or_default(),
+            run.map(|run| run.outcome.as_str().to_owned()).unwrap_or_default(),
             view.active.to_string(),
             screen.line(&when(&view.spec)),
             screen.line(&what(&view.spec)),

@@ -83,7 +83,7 @@ impl FromStr for Calendar {
             return Err(CalendarError::Blank(text.to_owned()));
         }
         let mut words: Vec<&str> = text.split(' ').filter(|word| !word.is_empty()).collect();
-        let zone = words.pop_if(|word| is_zone(word)).map(str::to_owned);
+        let zone = words.pop_if(is_zone).map(str::to_owned);
         let short = words.first().and_then(|word| SHORT.iter().find(|(name, _)| name.eq_ignore_ascii_case(word)));
         if let (Some((_, meaning)), 1) = (short, words.len()) {
             return Ok(Self { zone, ..meaning.parse()? });
@@ -218,25 +218,25 @@ impl<'a> Parser<'a> {
     fn range(&self, kind: Kind, item: &str) -> Result<Range, CalendarError> {
         let wrong = || self.wrong(kind.what, item);
         let (range, step) = item.split_once('/').map_or((item, None), |(range, step)| (range, Some(step)));
-        let (start, stop) = range.split_once("..").map_or((range, None), |(start, stop)| (start, Some(stop)));
+        let (first, last) = range.split_once("..").map_or((range, None), |(first, last)| (first, Some(last)));
         let value = |text: &str| number(text, kind).ok_or_else(wrong).and_then(|value| self.bounded(kind, value));
-        let start = value(start)?;
-        let stop = stop.map(value).transpose()?;
+        let first = value(first)?;
+        let last = last.map(value).transpose()?;
         let scaled = Kind { least: 0, ..kind };
         let step = step.map(|step| number(step, scaled).filter(|step| *step > 0).ok_or_else(wrong)).transpose()?;
         // systemd refuses a step that leads from the first value beyond the bounds.
-        let is_long = stop.is_none() && step.is_some_and(|step| step > kind.most - start);
-        if stop.is_some_and(|stop| stop < start) || is_long {
+        let is_long = last.is_none() && step.is_some_and(|step| step > kind.most - first);
+        if last.is_some_and(|last| last < first) || is_long {
             return Err(wrong());
         }
-        let stop = match (stop, step) {
-            (Some(stop), _) => stop,
+        let last = match (last, step) {
+            (Some(last), _) => last,
             // A step without an end continues to the greatest value, for days to the end of the month.
             (None, Some(_)) if kind.what == DAY.what => u64::MAX,
             (None, Some(_)) => kind.most,
-            (None, None) => start,
+            (None, None) => first,
         };
-        Ok(Range { start, stop, step: step.unwrap_or(kind.scale) })
+        Ok(Range { start: first, stop: last, step: step.unwrap_or(kind.scale) })
     }
 
     /// Checks the bounds. A year of two digits is from 1970 to 2069.

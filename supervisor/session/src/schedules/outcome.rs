@@ -1,6 +1,6 @@
 //! Finds out what became of a run: from the records of its turn, else from the phase of its session.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use agentd_api::event::TurnEnded;
 use agentd_api::schedule::RunOutcome;
@@ -53,7 +53,7 @@ async fn end(session: &Session, view: &SessionView, turn: Option<&TurnId>, after
         return Some(failed(view.status.message.clone().unwrap_or_else(|| "the session was stopped".into())));
     }
     let (directory, turn) = (session.directory().clone(), turn.clone());
-    match pulse::blocking(move || turn_end(directory, &turn, after)).await {
+    match pulse::blocking(move || turn_end(&directory, &turn, after)).await {
         Ok(Some(ended)) => Some(of_turn(&ended)),
         // The state is ahead of the records that this look has read, or the turn is not closed yet.
         Ok(None) => None,
@@ -62,9 +62,9 @@ async fn end(session: &Session, view: &SessionView, turn: Option<&TurnId>, after
 }
 
 /// Reads the end of a turn from the journal.
-fn turn_end(directory: PathBuf, turn: &TurnId, after: u64) -> Result<Option<TurnEnded>, String> {
+fn turn_end(directory: &Path, turn: &TurnId, after: u64) -> Result<Option<TurnEnded>, String> {
     let text = |error: &dyn std::fmt::Display| format!("the end of the turn cannot be read: {error}");
-    let mut reader = Reader::open(&directory, after).map_err(|error| text(&error))?;
+    let mut reader = Reader::open(directory, after).map_err(|error| text(&error))?;
     while let Some(line) = reader.next().map_err(|error| text(&error))? {
         if line.parts().is_none_or(|parts| parts.kind != "turn.ended") {
             continue;

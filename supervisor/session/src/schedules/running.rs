@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::Cause;
-use agentd_api::prerequisite::Requester;
+use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::schedule::{PrerequisitePolicy, RunOutcome, ScheduleRun, ScheduleSpec, ScheduledPrompt, WAIT};
 use agentd_api::session::SessionSpec;
 use agentd_api::{Code, Problem, TurnId};
@@ -202,18 +202,17 @@ impl Schedules {
         // The key is searched only among sessions that have been read.
         self.sessions.are_read().await;
         let generation = self.generation();
-        let created = match self.sessions.made_with(&stored.key) {
-            Some(created) => created,
-            None => {
-                let spec = check::run_spec(&generation, schedule, session, Some(stored.run.due));
-                let terms = terms(schedule, stored);
-                if terms.wait_until.is_none()
-                    && let Some(problem) = needs::obstacles(&generation, &spec, None).await
-                {
-                    return Err(problem.into());
-                }
-                self.sessions.create(spec, Some(stored.key.clone()), terms, None).await?
+        let created = if let Some(created) = self.sessions.made_with(&stored.key) {
+            created
+        } else {
+            let spec = check::run_spec(&generation, schedule, session, Some(stored.run.due));
+            let terms = terms(schedule, stored);
+            if terms.wait_until.is_none()
+                && let Some(problem) = needs::obstacles(&generation, &spec, None).await
+            {
+                return Err(problem.into());
             }
+            self.sessions.create(spec, Some(stored.key.clone()), terms, None).await?
         };
         let turn = session.initial_prompt.as_ref().map(|_| TurnId::numbered(1));
         Ok(Launched { session: created, turn, after: 0 })
@@ -256,7 +255,7 @@ impl Schedules {
         loop {
             let checked = self.sessions.check_all(session).await?;
             let reports = checked.iter().filter_map(|view| view.report.as_ref());
-            let missing: Vec<String> = reports.filter(|one| one.is_obstacle()).map(|one| one.line()).collect();
+            let missing: Vec<String> = reports.filter(|one| one.is_obstacle()).map(CheckReport::line).collect();
             if missing.is_empty() {
                 return Ok(());
             }
