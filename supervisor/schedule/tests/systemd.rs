@@ -92,6 +92,9 @@ fn written_expressions_have_the_times_of_systemd() {
         "*~1",
         "1~1",
         "*~31",
+        "*~1/1",
+        "*~3/2",
+        "*~3/3",
         "*-02~29..31",
         "*~30/3",
         "*~1,5..7",
@@ -148,6 +151,11 @@ fn written_expressions_have_the_times_of_systemd() {
     }
 }
 
+/// Writes a range. systemd 252 refuses a range of one second.
+fn range(a: u32, b: u32) -> String {
+    if a == b { a.to_string() } else { format!("{}..{}", a.min(b), a.max(b)) }
+}
+
 /// Parts of a date or time within bounds.
 fn part(least: u32, most: u32) -> impl Strategy<Value = String> {
     let value = move || least..=most;
@@ -155,9 +163,9 @@ fn part(least: u32, most: u32) -> impl Strategy<Value = String> {
         3 => Just("*".to_owned()),
         3 => value().prop_map(|one| one.to_string()),
         1 => (value(), value()).prop_map(|(a, b)| format!("{},{}", a.min(b), a.max(b))),
-        1 => (value(), value()).prop_map(|(a, b)| format!("{}..{}", a.min(b), a.max(b))),
+        1 => (value(), value()).prop_map(|(a, b)| range(a, b)),
         1 => (value(), 1..9_u32).prop_map(|(a, step)| format!("{a}/{step}")),
-        1 => (value(), value(), 1..9_u32).prop_map(|(a, b, step)| format!("{}..{}/{step}", a.min(b), a.max(b))),
+        1 => (value(), value(), 1..9_u32).prop_map(|(a, b, step)| if a == b { a.to_string() } else { format!("{}/{step}", range(a, b)) }),
     ]
 }
 

@@ -75,7 +75,9 @@ impl Part {
             let (first, last) = if range.stop == u64::MAX {
                 (from_end(range.start)?, days_in_month)
             } else {
-                (from_end(range.stop)?, from_end(range.start)?)
+                // Only values that the steps reach count, in either direction.
+                let reached = range.start + (range.stop - range.start) / range.step * range.step;
+                (from_end(reached)?, from_end(range.start)?)
             };
             Some(Range { start: first, stop: last, step: range.step })
         };

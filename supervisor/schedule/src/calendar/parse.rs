@@ -225,7 +225,8 @@ impl<'a> Parser<'a> {
         let scaled = Kind { least: 0, ..kind };
         let step = step.map(|step| number(step, scaled).filter(|step| *step > 0).ok_or_else(wrong)).transpose()?;
         // systemd refuses a step that leads from the first value beyond the bounds.
-        let is_long = last.is_none() && step.is_some_and(|step| step > kind.most - first);
+        let room = if kind.what == DAY.what && kind.most < DAY.most { first - 1 } else { kind.most - first };
+        let is_long = last.is_none() && step.is_some_and(|step| step > room);
         if last.is_some_and(|last| last < first) || is_long {
             return Err(wrong());
         }
