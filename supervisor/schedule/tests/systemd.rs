@@ -165,7 +165,9 @@ fn part(least: u32, most: u32) -> impl Strategy<Value = String> {
         1 => (value(), value()).prop_map(|(a, b)| format!("{},{}", a.min(b), a.max(b))),
         1 => (value(), value()).prop_map(|(a, b)| range(a, b)),
         1 => (value(), 1..9_u32).prop_map(|(a, step)| format!("{a}/{step}")),
-        1 => (value(), value(), 1..9_u32).prop_map(|(a, b, step)| if a == b { a.to_string() } else { format!("{}/{step}", range(a, b)) }),
+        1 => (value(), value(), 1..9_u32).prop_map(|(a, b, step)| {
+            if a == b { a.to_string() } else { format!("{}/{step}", range(a, b)) }
+        }),
     ]
 }
 
