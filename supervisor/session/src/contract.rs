@@ -32,7 +32,7 @@ fn path(name: &'static str, path: &std::path::Path) -> Given {
 }
 
 fn own(plan: &LaunchPlan) -> Vec<Given> {
-    let mut given = vec![(AGENTD_CONTINUATION, plan.continues.to_string().into())];
+    let mut given = vec![(AGENTD_CONTINUATION, plan.conversation.is_some().to_string().into())];
     given.extend(plan.spec.name.as_ref().map(|name| (AGENTD_SESSION_NAME, name.as_str().into())));
     given.extend(plan.spec.parent.as_ref().map(|parent| (AGENTD_PARENT, parent.as_str().into())));
     if let Some(workspace) = &plan.workspace {
@@ -58,7 +58,7 @@ fn ambient(plan: &LaunchPlan) -> Vec<Given> {
         given.push((REPOS_JSON, json!(repos).to_string().into()));
     }
     given.extend(spec.limits.turn_seconds.map(|seconds| (TIMEOUT, seconds.to_string().into())));
-    if plan.continues {
+    if plan.conversation.is_some() {
         let before = spec.parent.as_ref().filter(|_| plan.launch == 1);
         given.push((PARENT_SESSION_ID, before.map_or(plan.id.as_str(), |parent| parent.as_str()).into()));
     }

@@ -62,8 +62,8 @@ pub(crate) struct LaunchPlan {
     pub repositories: Repositories,
     /// Whether the session has never had an agent. Its repositories are then brought to their branches.
     pub is_new: bool,
-    /// Whether the agent continues a conversation.
-    pub continues: bool,
+    /// The conversation that the agent continues.
+    pub conversation: Option<String>,
     /// The runner under whose names for variables the agent finds its session too.
     pub compatibility: RunnerNames,
     /// Settings for the repositories.
@@ -130,7 +130,7 @@ impl LaunchPlan {
         Self {
             is_changed: document.generation > 1,
             repositories: state.repositories.clone(),
-            continues: state.conversation.is_some() && !is_fresh,
+            conversation: state.conversation.clone().filter(|_| !is_fresh),
             is_new: state.times.started.is_none() && state.conversation.is_none(),
             reason,
             context,
@@ -161,7 +161,7 @@ impl LaunchPlan {
             needed: generation.needed(spec),
             repositories: Repositories::default(),
             is_new: false,
-            continues: false,
+            conversation: None,
             compatibility: generation.compatibility(spec),
             repository_settings: config.repositories.clone(),
             workspace: spec.workspace.as_ref().map(|workspace| directories.workspace(workspace.owner(id))),

@@ -288,7 +288,7 @@ mod tests {
             r#"{"protocolVersion":1,"agentInfo":7,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{}}}}"#,
         );
         let got = initialized(&result).unwrap();
-        assert_eq!(got.capabilities, Capabilities { load: true, resume: true });
+        assert_eq!(got.capabilities, Capabilities { load: true, resume: true, fork: false });
         assert_eq!(got.agent, None);
         assert!(initialized(&raw("{}")).is_err());
         let none = raw(r#"{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":null}}}"#);

@@ -83,7 +83,8 @@ impl World {
             branch: 0,
             version: 1,
         };
-        let created = SessionCreated { spec: world.spec.clone(), key: None, parent: None, requester: None };
+        let created =
+            SessionCreated { spec: world.spec.clone(), key: None, parent: None, continues: None, requester: None };
         let started = LaunchStarted::new(1, LaunchReason::Create, false);
         world.write(Batch::of(Body::SessionCreated(created)).record(Body::LaunchStarted(started)));
         world
