@@ -315,6 +315,11 @@ async fn a_wrong_specification_is_refused_with_the_part_and_the_remedy() {
         (json!({ "at": FAR, "prompt": { "session": "a", "text": " " } }), Code::ScheduleInvalid, "is empty"),
         (json!({ "at": FAR, "colour": 1 }), Code::MalformedRequest, "colour"),
         (
+            json!({ "at": FAR, "prompt": null, "session": { "parent": "a" } }),
+            Code::ScheduleInvalid,
+            "sends no prompt by itself",
+        ),
+        (
             json!({ "at": FAR, "prompt": null, "session": { "directory": "/does/not/exist" } }),
             Code::NoSuchDirectory,
             "/does/not/exist",

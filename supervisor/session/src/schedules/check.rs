@@ -108,6 +108,10 @@ async fn check_session(
         let hint = "shorten it: each run appends its time";
         return Err(invalid(format!("the name of the session is longer than {LONGEST_NAME} characters"), hint));
     }
+    if session.parent.is_some() {
+        let hint = "schedule a `prompt` to the other session, or remove `parent`";
+        return Err(invalid("a session that continues another one sends no prompt by itself", hint));
+    }
     let captured = schedule.environment == ScheduleEnvironment::Captured;
     match &session.environment.snapshot {
         None if captured => {
