@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use agentd_api::contract::VARIABLES;
 use agentd_api::session::Phase;
 
 use super::{BASH, Environment, FISH, KSH, NU, TCSH, ZSH, of_agent, refusal};
@@ -68,7 +69,8 @@ async fn a_script_is_sourced_by_the_shell_that_its_first_line_names() {
         let environment = after(&daemon, &script).await;
         let by = environment.get("BY").map(|by| String::from_utf8_lossy(by).into_owned());
         assert_eq!(by.as_deref(), Some(expected), "{script}");
-        let of_the_runner = environment.keys().find(|name| name.starts_with("AGENTD_") && *name != "AGENTD_SESSION");
+        let is_known = |name: &str| VARIABLES.iter().any(|variable| variable.name == name);
+        let of_the_runner = environment.keys().find(|name| name.starts_with("AGENTD_") && !is_known(name));
         assert_eq!(of_the_runner, None, "{script}");
     }
     let (reason, message) = failure(&daemon, "#!/usr/bin/python3\nimport os").await;

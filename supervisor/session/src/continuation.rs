@@ -116,14 +116,15 @@ fn has_same_conversation(one: &SessionView, other: &SessionView) -> bool {
 
 /// Refuses a conversation that another session uses, unless the agent can copy it between two turns.
 fn copyable(user: &SessionView, can_fork: bool) -> Result<(), Problem> {
-    let in_use = |detail: String, hint: &str| Err(Problem::new(Code::ConversationInUse, detail).hint(hint));
+    let id = &user.id;
+    let in_use = |detail: String, hint: String| Err(Problem::new(Code::ConversationInUse, detail).hint(hint));
     if !can_fork {
-        let detail = format!("the session {} uses the conversation, and its agent cannot copy one", user.id);
-        return in_use(detail, "stop that session first: `agentctl stop`");
+        let detail = format!("the session {id} uses the conversation, and its agent cannot copy one");
+        return in_use(detail, format!("stop that session first: `agentctl stop {id}`"));
     }
     if user.status.phase == Phase::Busy {
-        let detail = format!("a turn of the session {} changes the conversation", user.id);
-        return in_use(detail, "wait until the turn has ended: `agentctl wait`");
+        let detail = format!("a turn of the session {id} changes the conversation");
+        return in_use(detail, format!("wait until the turn has ended: `agentctl wait {id} --for phase=idle`"));
     }
     Ok(())
 }

@@ -268,25 +268,32 @@ impl Schedules {
 
     /// Changes a run in the schedule's file. Repeats the write until it succeeds, since the run has happened.
     async fn record(&self, schedule: &Schedule, key: &str, change: impl Fn(&mut StoredRun)) {
-        let changing = schedule.changing.lock().await;
-        if !*changing {
-            return;
-        }
-        let mut next = schedule.stored().as_ref().clone();
-        let Some(run) = next.find_mut(key) else { return };
-        change(run);
-        let mut told = false;
-        while let Err(problem) = self.write(&next).await {
-            if !told {
+        let mut is_told = false;
+        while let Err(problem) = self.record_once(schedule, key, &change).await {
+            if !is_told {
                 tracing::error!(schedule = %schedule.name, error = %problem.detail, "cannot record a run yet");
             }
-            told = true;
+            is_told = true;
+            // Meanwhile a client can change or remove the schedule.
             tokio::time::sleep(PAUSE).await;
         }
-        *lock(&schedule.stored) = Arc::new(next);
-        drop(changing);
         schedule.ended.notify_waiters();
         self.changed.notify_one();
+    }
+
+    async fn record_once(
+        &self,
+        schedule: &Schedule,
+        key: &str,
+        change: &impl Fn(&mut StoredRun),
+    ) -> Result<(), Problem> {
+        let changing = schedule.changing.lock().await;
+        let mut next = schedule.stored().as_ref().clone();
+        let Some(run) = next.find_mut(key).filter(|_| *changing) else { return Ok(()) };
+        change(run);
+        self.write(&next).await?;
+        *lock(&schedule.stored) = Arc::new(next);
+        Ok(())
     }
 }
 

@@ -1,4 +1,6 @@
-//! The registry of all sessions: finds them at start, creates, looks up and removes them.
+//! The registry of all sessions: finds them at start, creates and looks them up. `removal` removes them.
+
+mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -6,26 +8,24 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use agentd_api::event::{Cause, StopRequested};
 use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
 use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
 use agentd_api::spec::Workspace;
 use agentd_api::{Code, Problem, SessionId, SessionName};
-use agentd_fault::Point;
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
-use super::creation::{create_files, fault};
-use super::document::Document;
-use super::journal_port::Journal;
-use super::resting::{Resting, SessionParts};
-use super::{Session, aside, cleanup, needs};
+use crate::creation::create_files;
+use crate::document::Document;
 use crate::generation::Generations;
+use crate::journal_port::Journal;
 use crate::keyed_locks::KeyedLocks;
 use crate::pulse;
+use crate::resting::{Resting, SessionParts};
+use crate::{Session, aside, cleanup, needs};
 use agentd_api::chain;
 use agentd_decide::rules::{Command, LaunchTerms};
 use agentd_host::platform;
@@ -279,36 +279,6 @@ impl Sessions {
         lock(&self.unreadable).iter().find(|unreadable| unreadable.id == id).cloned()
     }
 
-    /// Ends the keeper and the agent of an unreadable session. Its files stay unchanged.
-    #[boxed]
-    pub async fn stop_set_aside(&self, id: &str, stop: StopRequested) -> Result<UnreadableSession, Problem> {
-        let found = self.set_aside(id).ok_or_else(|| no_such_session(id))?;
-        // Nothing was ever started under a name that is no valid id.
-        if let Ok(id) = id.parse() {
-            let generation = self.generations.now();
-            aside::end(&generation, &id, generation.config.launch.stop_times(), stop).await;
-        }
-        Ok(found)
-    }
-
-    /// Ends the keeper and the agent of an unreadable session, and removes its files.
-    #[boxed]
-    pub async fn remove_set_aside(&self, id: &str, cause: Cause) -> Result<(), Problem> {
-        let reason = "the session is being removed".to_owned();
-        self.stop_set_aside(id, StopRequested { reason, cause }).await?;
-        let generation = self.generations.now();
-        let sessions = generation.daemon.directories.sessions();
-        let removing = sessions.join(format!("{REMOVING}{id}"));
-        let (from, to) = (sessions.join(id), removing.clone());
-        pulse::blocking(move || std::fs::rename(from, to)).await.map_err(not_removed)?;
-        lock(&self.unreadable).retain(|unreadable| unreadable.id != id);
-        let runtime = id.parse().ok().map(|id: SessionId| {
-            generation.environments.forget(&id);
-            generation.daemon.directories.session_runtime(&id)
-        });
-        remove_files(runtime, removing).await
-    }
-
     /// Returns the id of the session with this id or name, if the session has been read.
     pub fn id_of(&self, id_or_name: &str) -> Option<String> {
         self.look_up(id_or_name).ok().map(|session| session.id.to_string())
@@ -508,44 +478,6 @@ impl Sessions {
         Err(Problem::new(Code::TooManySessions, detail).hint(hint::STOP_ANOTHER))
     }
 
-    /// Removes a session that is not active, with all its files. With `seen`, only if that is still its last event.
-    #[boxed]
-    pub async fn remove(&self, session: &Session, seen: Option<u64>) -> Result<(), Problem> {
-        // `read` deletes directories with the prefix for removal, so wait until it has finished.
-        self.whole().await;
-        fault(Point::DaemonRemoveBefore).map_err(|error| Problem::new(Code::Internal, error))?;
-        // The repositories of a session whose journal cannot be read are unknown, and stay.
-        let state = session.state().await.ok();
-        session.release(seen).await?;
-        lock(&self.known).remove(session.id());
-        let generation = self.generations.now();
-        if let Some(state) = state {
-            self.remove_repositories(&generation, session, &state).await;
-        }
-        let directories = &generation.daemon.directories;
-        // The directory is renamed in one step, so a crash leaves no half of a session.
-        let aside = directories.sessions().join(format!("{REMOVING}{}", session.id()));
-        let (generations, id) = (Arc::clone(&self.generations), session.id().clone());
-        let (from, to) = (session.directory().clone(), aside.clone());
-        let renamed = pulse::blocking(move || {
-            let renamed = std::fs::rename(&from, to);
-            // After an error the directory is still there, so the session is registered again.
-            renamed.map_err(|error| {
-                let document = Document::read(&from, &id).ok();
-                (error, document.map(|document| SessionParts::of(&generations, document, false)))
-            })
-        });
-        if let Err((error, made)) = renamed.await {
-            if let Some(made) = made {
-                self.start(made, None)?;
-            }
-            return Err(not_removed(error));
-        }
-        generation.environments.forget(session.id());
-        fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
-        remove_files(Some(directories.session_runtime(session.id())), aside).await
-    }
-
     /// Waits until every driver has ended. The caller has cancelled the shutdown token before.
     #[boxed]
     pub async fn closed(&self) {
@@ -562,22 +494,6 @@ async fn discard(directories: Vec<PathBuf>) {
         }
     };
     pulse::blocking(discard).await;
-}
-
-/// Deletes the renamed directory and the session's runtime directory.
-async fn remove_files(runtime: Option<PathBuf>, aside: PathBuf) -> Result<(), Problem> {
-    let removing = agentd_host::work::blocking(move || {
-        if let Some(runtime) = runtime {
-            let _ = std::fs::remove_dir_all(runtime);
-        }
-        std::fs::remove_dir_all(aside)
-    });
-    removing.await.map_err(|error| Problem::new(Code::Internal, error.to_string()))?.map_err(not_removed)
-}
-
-#[allow(clippy::needless_pass_by_value, reason = "the signature that map_err needs")]
-fn not_removed(error: io::Error) -> Problem {
-    Problem::new(Code::Internal, format!("cannot remove the session's files: {error}"))
 }
 
 fn no_such_session(id_or_name: &str) -> Problem {
