@@ -12,7 +12,7 @@ use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, Moment, PrerequisiteView, PrerequisitesChecked, PrerequisitesForced};
 use agentd_api::reason;
-use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec, SessionView};
 use agentd_api::{Body, Code, Problem};
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -269,15 +269,6 @@ pub(super) async fn refusal(
     generation: &Generation,
     SessionView { spec, status, .. }: &SessionView,
 ) -> Option<Problem> {
-    obstacles(generation, spec, status.hint.as_ref()).await
-}
-
-/// Returns the refusal of a launch of a session with this specification and hint.
-pub(super) async fn obstacles(
-    generation: &Generation,
-    spec: &agentd_api::session::SessionSpec,
-    hint: Option<&String>,
-) -> Option<Problem> {
     let names = generation.needed(spec);
     if names.is_empty() {
         return None;
@@ -289,7 +280,23 @@ pub(super) async fn obstacles(
         return None;
     }
     let prerequisites = generation.prerequisites().await.ok()?;
-    let names = of_moment(prerequisites, &names, Moment::BeforeEnvironment);
+    unmet(prerequisites, &names, status.hint.as_ref()).await
+}
+
+/// Returns the obstacles of a session that is about to be created. Waits for plugins of its prerequisites that are
+/// being compiled.
+pub(super) async fn obstacles(generation: &Generation, spec: &SessionSpec) -> Option<Problem> {
+    let names = generation.needed(spec);
+    if names.is_empty() {
+        return None;
+    }
+    let prerequisites = generation.prerequisites_for(&names).await.ok()?;
+    unmet(prerequisites, &names, None).await
+}
+
+/// Checks the prerequisites that need no environment. Returns a problem with those that are not met.
+async fn unmet(prerequisites: &Prerequisites, names: &BTreeSet<String>, hint: Option<&String>) -> Option<Problem> {
+    let names = of_moment(prerequisites, names, Moment::BeforeEnvironment);
     let wanted = names.into_iter().map(|name| RequestedCheck { name, fresh: Freshness::Cached }).collect();
     let mut reports = prerequisites.round(wanted, None).await;
     reports.retain(CheckReport::is_obstacle);

@@ -208,7 +208,7 @@ impl Schedules {
             let spec = check::run_spec(&generation, schedule, session, Some(stored.run.due));
             let terms = terms(schedule, stored);
             if terms.wait_until.is_none()
-                && let Some(problem) = needs::obstacles(&generation, &spec, None).await
+                && let Some(problem) = needs::obstacles(&generation, &spec).await
             {
                 return Err(problem.into());
             }
