@@ -152,7 +152,7 @@ async fn what_cannot_be_continued_is_refused_and_creates_nothing() {
     daemon.run().await;
     let parent = daemon.session(&daemon.scripted(&["--fork"])).await;
     for (body, code) in [
-        (json!({ "parent": "nobody" }), Code::NoSuchSession),
+        (json!({ "parent": "missing" }), Code::NoSuchSession),
         (json!({ "parent": "Not A Name" }), Code::MalformedRequest),
         (json!({ "parent": parent.id, "agent": "other" }), Code::InvalidRequest),
         (json!({ "parent": parent.id, "directory": "/" }), Code::InvalidRequest),
