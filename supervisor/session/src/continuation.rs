@@ -77,8 +77,7 @@ impl Sessions {
         }
         spec.parent = view.id.as_str().parse().ok();
         let (home, created) = (state.conversation_home.clone(), state.conversation_born);
-        let continues =
-            Continuation { session: view.id.clone(), conversation, home, created, can_fork: state.can_fork };
+        let continues = Continuation { conversation, home, created, can_fork: state.can_fork };
         Ok(Some((alone, continues)))
     }
 

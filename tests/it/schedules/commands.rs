@@ -126,3 +126,15 @@ async fn files_create_change_and_leave_schedules() {
     let refused = ctl(&daemon, &["apply", "-f", path]).await;
     assert!(refused.status == Some(1) && refused.err.contains("cannot apply schedule \"nightly\""), "{refused:?}");
 }
+
+#[tokio::test]
+async fn an_option_that_would_have_no_effect_is_refused() {
+    let daemon = Daemon::start().await;
+    for unused in [["--idle", "3s"], ["--agent", "demo"], ["--tag", "lab"], ["--parent", "web"], ["--dir", "/"]] {
+        let words = ["schedule", "add", "s", "--at", "1h", "--session", "web", "--prompt", "go"];
+        let refused = ctl(&daemon, &[&words[..], &unused[..]].concat()).await;
+        assert!(refused.status == Some(2) && refused.err.contains("options of a new session"), "{refused:?}");
+    }
+    let added = ctl(&daemon, &["schedule", "add", "s", "--at", "1h", "--session", "web", "--prompt", "go"]).await;
+    assert_eq!(added.status, Some(0), "{added:?}");
+}

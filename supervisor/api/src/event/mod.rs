@@ -250,11 +250,9 @@ pub struct SessionCreated {
     pub requester: Option<Requester>,
 }
 
-/// The conversation that a new session takes over from another session.
+/// The conversation that a new session takes over from its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continuation {
-    /// The session that had the conversation before.
-    pub session: SessionId,
     /// The agent's id for the conversation (ACP `sessionId`).
     pub conversation: String,
     /// `HOME` of the environment in which the conversation was created.

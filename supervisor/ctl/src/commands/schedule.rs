@@ -1,6 +1,7 @@
 //! Implements `agentctl schedule`.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
 use agentd_api::Code;
 use agentd_api::quantity::Time;
@@ -8,6 +9,7 @@ use agentd_api::schedule::{
     Concurrency, MissedPolicy, PrerequisitePolicy, RunOutcome, ScheduleEnvironment, ScheduleList, ScheduleRun,
     ScheduleSpec, ScheduleView, ScheduledPrompt, Timer,
 };
+use agentd_api::session::SessionSpec;
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
@@ -17,7 +19,7 @@ use super::{Context, print, print_document, tell};
 use crate::args::schedule::{AddArgs, ConcurrencyArg, ScheduleCommand};
 use crate::client::{Client, Document};
 use crate::error::Error;
-use crate::spec::{is_no_prompt, prompt_text, send_terminal, spec};
+use crate::spec::{absolute, is_no_prompt, prompt_text, send_terminal, spec};
 use crate::table::{Cut, Table, age, span};
 use crate::terminal::Screen;
 
@@ -89,18 +91,23 @@ fn usage(detail: impl Into<String>, hint: impl Into<String>) -> Error {
 /// Builds the specification from the arguments.
 fn requested(args: AddArgs, now: Timestamp) -> Result<ScheduleSpec, Error> {
     let AddArgs { schedule: name, at, calendar, timezone, session, captured, wait, skip_unmet, .. } = args;
-    let AddArgs { skip_missed, concurrency, suspended, history: history_limit, spec: of_session, .. } = args;
+    let AddArgs { skip_missed, concurrency, suspended, history: history_limit, spec: mut of_session, .. } = args;
     let at = at.map(|text| time(&text, timezone.as_deref(), now)).transpose()?;
     let prompt = match session {
         None => None,
         Some(session) => {
-            let given = of_session.prompt.clone();
-            let given = given.or_else(|| (!of_session.text.is_empty()).then(|| of_session.text.join(" ")));
+            let text = std::mem::take(&mut of_session.text);
+            let given = of_session.prompt.take().or_else(|| (!text.is_empty()).then(|| text.join(" ")));
             let given = given.ok_or_else(|| usage("--session has no prompt", "give --prompt TEXT"))?;
             Some(ScheduledPrompt { session, text: prompt_text(&given)? })
         }
     };
-    let session = if prompt.is_some() { None } else { Some(spec(of_session)?) };
+    let of_session = spec(of_session)?;
+    if prompt.is_some() && of_session != SessionSpec::new(absolute(Path::new("."))?) {
+        let hint = "leave the options of a new session out: the session to prompt has its own";
+        return Err(usage("--session is given together with options of a new session", hint));
+    }
+    let session = Some(of_session).filter(|_| prompt.is_none());
     Ok(ScheduleSpec {
         name,
         timezone: timezone.filter(|_| at.is_none()),

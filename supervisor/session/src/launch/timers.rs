@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use agentd_api::{ScheduleName, SessionId};
+use agentd_api::{ScheduleName, SessionId, hex};
+use sha2::{Digest as _, Sha256};
 use zbus::{OwnedObjectPath, Variant};
 
 use super::LaunchError;
@@ -36,13 +37,9 @@ pub(crate) struct TimerNames {
 
 impl TimerNames {
     pub(crate) fn new(state: &Path) -> Self {
-        // FNV-1a: the names must stay the same in later releases.
-        let hash = state
-            .as_os_str()
-            .as_bytes()
-            .iter()
-            .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
-        Self { prefix: format!("agentd-schedule-{:08x}-", hash >> 32) }
+        // The names must stay the same in later releases.
+        let digest = hex(&Sha256::digest(state.as_os_str().as_bytes()));
+        Self { prefix: format!("agentd-schedule-{}-", &digest[..8]) }
     }
 
     /// Returns the name of a schedule's unit. `id` tells a schedule from a removed one of the same name.

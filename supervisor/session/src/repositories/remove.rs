@@ -269,6 +269,8 @@ impl Work<'_> {
         if located.maker.as_deref() != Some(self.plan.id.as_str()) {
             return;
         }
+        // The other session may be at work on it.
+        let _alone = self.plan.daemon.repositories.alone(&located.place).await;
         let place = located.place.display();
         match git.hand_over(&located.place, heir.as_str()).await {
             Ok(()) => tracing::info!(agentd.session = %self.plan.id, "{place} stays for the session {heir}"),
