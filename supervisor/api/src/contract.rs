@@ -28,6 +28,10 @@ variables! {
     AGENTD_CONTINUATION,
     /// Id of the session whose conversation this session continues, if it continues another session's.
     AGENTD_PARENT,
+    /// Name of the workflow in force, if there is one.
+    AGENTD_WORKFLOW,
+    /// Directory of the workflow in force, in which the agent works.
+    AGENTD_WORKFLOW_DIRECTORY,
     /// Path of the session's own control socket, if the session is guarded.
     AGENTD_SOCKET,
 }
@@ -49,6 +53,12 @@ variables! {
     /// The repositories of the specification as a JSON list of objects with `name`, `url` and `branch`, if there are
     /// any. A worktree has the path of its repository as `url`.
     REPOS_JSON,
+    /// Address of the repository of the workflow in force, if it has one.
+    ACTIVE_WORKFLOW_GIT_URL,
+    /// Branch of the workflow in force, if the specification names one.
+    ACTIVE_WORKFLOW_BRANCH,
+    /// Path of the workflow in force in its repository, if the specification names one.
+    ACTIVE_WORKFLOW_PATH,
     /// Longest duration of a turn in seconds, if the session has its own limit.
     TIMEOUT,
     /// The session whose conversation is continued: the parent at the first launch, and the session itself later. Not

@@ -21,6 +21,8 @@ pub enum MissingKind {
     Secret,
     /// A repository that could not be cloned, reset or removed.
     Repository,
+    /// The requested workflow.
+    Workflow,
     /// A kind newer than this reader.
     #[serde(other)]
     Unknown,
@@ -35,6 +37,7 @@ impl MissingKind {
             Self::Prerequisite => "prerequisite",
             Self::Secret => "secret",
             Self::Repository => "repository",
+            Self::Workflow => "workflow",
             Self::Unknown => "unknown",
         }
     }
@@ -45,7 +48,7 @@ impl MissingKind {
 pub struct MissingPart {
     /// Kind of the part.
     pub kind: MissingKind,
-    /// Name of the provider, the prerequisite, the secret or the repository, or path of the script.
+    /// Name of the provider, the prerequisite, the secret, the repository or the workflow, or path of the script.
     pub name: String,
     /// Why the part is missing, for people. May quote a script or a check. Never contains a secret.
     pub message: String,
@@ -81,6 +84,7 @@ mod tests {
             MissingKind::Prerequisite,
             MissingKind::Secret,
             MissingKind::Repository,
+            MissingKind::Workflow,
         ] {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.as_str());
         }

@@ -47,6 +47,7 @@ pub mod staleness;
 pub mod status;
 pub mod surrogates;
 pub mod validation;
+pub mod workflow;
 
 pub use bytes::ByteString;
 pub use error::chain;

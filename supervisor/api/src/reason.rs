@@ -62,6 +62,16 @@ reasons! {
     REPOSITORY_NOT_REMOVED = "RepositoryNotRemoved",
     /// The repository was to be removed, and has work that would be lost.
     REPOSITORY_HAS_WORK = "RepositoryHasWork",
+    /// The workflow is in force.
+    IN_FORCE = "InForce",
+    /// The workflow's directory has no description: neither `workflow.toml` nor `.ambient/ambient.json`.
+    NO_WORKFLOW = "NoWorkflow",
+    /// The workflow's description is not valid.
+    WORKFLOW_INVALID = "WorkflowInvalid",
+    /// The owner has not approved the workflow's description or its script for the environment.
+    WORKFLOW_NOT_APPROVED = "WorkflowNotApproved",
+    /// The workflow's directory or its description cannot be read.
+    WORKFLOW_UNREADABLE = "WorkflowUnreadable",
     /// `PrerequisitesMet` is False, and the launch waits until the prerequisites are met. `Ready` is False while a
     /// launch waits.
     WAITING = "Waiting",
@@ -101,6 +111,8 @@ reasons! {
     WITHOUT_SECRET = "WithoutSecret",
     /// The launch continued without a repository.
     WITHOUT_REPOSITORY = "WithoutRepository",
+    /// The launch continued without the requested workflow.
+    WITHOUT_WORKFLOW = "WithoutWorkflow",
     /// The launch left out parts of different kinds, which the message lists.
     WITHOUT_SEVERAL = "WithoutSeveral",
     /// The working directory exists.
@@ -375,6 +387,10 @@ pub fn is_degradable(reason: &str) -> bool {
             | REPOSITORY_BUSY
             | RESET_FAILED
             | WORKTREE_FAILED
+            | NO_WORKFLOW
+            | WORKFLOW_INVALID
+            | WORKFLOW_NOT_APPROVED
+            | WORKFLOW_UNREADABLE
     )
 }
 

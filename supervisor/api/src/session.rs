@@ -15,6 +15,7 @@ use crate::permission::ToolDetails;
 use crate::repository::RepositoryView;
 use crate::scripts::ProposedScript;
 use crate::staleness::{StaleFinding, UncheckedSession};
+use crate::workflow::{ActiveWorkflow, WorkflowView};
 
 pub use crate::spec::{
     CpuWeight, InvalidCpuWeight, PermissionPolicy, RestartPolicy, ResumeNote, SessionLimits, SessionSpec,
@@ -126,6 +127,9 @@ conditions! {
     /// The session's repositories are as the specification has them. False if one of them could not be cloned, reset or
     /// removed; a running session stays usable, and agentd tries again. Present only if the session has repositories.
     RepositoriesReady,
+    /// The requested workflow is in force. False if it cannot be: a running session stays usable, and agentd tries
+    /// again. Present only if the session requests a workflow.
+    WorkflowReady,
     /// Nothing in the environment looks wrong. False is a warning and does not prevent the launch.
     EnvironmentValid,
     /// The snapshot that the environment starts with is complete and as recent as requested.
@@ -206,6 +210,13 @@ pub struct SessionView {
     pub status: SessionStatus,
 }
 
+impl SessionView {
+    /// Returns the workflow in force.
+    pub fn active_workflow(&self) -> Option<&ActiveWorkflow> {
+        self.status.workflow.as_ref()?.active.as_ref()
+    }
+}
+
 /// The current state of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct SessionStatus {
@@ -272,6 +283,9 @@ pub struct SessionStatus {
     /// The session's repositories as of the last action on each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repos: Vec<RepositoryView>,
+    /// The workflow in force, and why the requested one is not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Box<WorkflowView>>,
     /// Everything that the last launch left out, because a caller allowed that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub degraded: Vec<MissingPart>,

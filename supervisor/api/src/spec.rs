@@ -13,6 +13,7 @@ use crate::prerequisite::Requester;
 use crate::quantity;
 use crate::repository::RepositorySpec;
 use crate::session::SessionView;
+use crate::workflow::WorkflowSpec;
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,6 +46,9 @@ pub struct SessionSpec {
     /// Git repositories below the workspace, or else below the directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repos: Vec<RepositorySpec>,
+    /// The workflow that the agent follows. It is used only with an approved description.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<WorkflowSpec>,
     /// The first prompt. Sent once in the session's life, as soon as the conversation is ready. A session with a parent
     /// keeps it, but does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -211,6 +215,7 @@ impl SessionSpec {
             workspace: None,
             parent: None,
             repos: Vec::new(),
+            workflow: None,
             initial_prompt: None,
             env_setup: None,
             permissions: PermissionPolicy::default(),
@@ -317,8 +322,9 @@ const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &
     SpecField { name, effect, notation, detail }
 }
 
-/// All fields of the specification. A change of `environment` or `labels` is one change, whatever it contains.
-pub const FIELDS: [SpecField; 24] = [
+/// All fields of the specification. A change of `environment`, `labels` or `workflow` is one change, whatever it
+/// contains.
+pub const FIELDS: [SpecField; 25] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
@@ -327,6 +333,12 @@ pub const FIELDS: [SpecField; 24] = [
     field("workspace", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
     field("parent", Effect::Never, Notation::Text, "The conversation is continued once, at the creation."),
     field("repos", Effect::NextTurn, Notation::Objects, "A launch makes the requested repositories too."),
+    field(
+        "workflow",
+        Effect::NextTurn,
+        Notation::Object,
+        "The agent is started again with its conversation, once the workflow's description is approved.",
+    ),
     field("initial_prompt", Effect::Never, Notation::Text, "The initial prompt is sent once in a session's life."),
     field(
         "env_setup",
@@ -416,10 +428,10 @@ pub struct SpecPatch(pub serde_json::Map<String, Value>);
 mod tests {
     use super::*;
 
-    /// Names of the values in a JSON document. `environment` and `labels` are one value each.
+    /// Names of the values in a JSON document. `environment`, `labels` and `workflow` are one value each.
     fn names(prefix: &str, value: &Value, found: &mut Vec<String>) {
         match value {
-            Value::Object(fields) if !["environment", "labels"].contains(&prefix) => {
+            Value::Object(fields) if !["environment", "labels", "workflow"].contains(&prefix) => {
                 for (name, value) in fields {
                     let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
                     names(&name, value, found);
@@ -441,6 +453,7 @@ mod tests {
             workspace: Some(Workspace::New),
             parent: Some("p".parse().unwrap()),
             repos: vec![RepositorySpec::clone_of("/r")],
+            workflow: Some(WorkflowSpec { url: Some("/w".to_owned()), ..WorkflowSpec::default() }),
             initial_prompt: Some("p".to_owned()),
             env_setup: Some("s".to_owned()),
             permissions: PermissionPolicy::Deny,

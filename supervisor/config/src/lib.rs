@@ -31,6 +31,7 @@ mod template;
 mod tests;
 mod values;
 mod variables;
+mod workflow;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -64,6 +65,7 @@ pub use staleness::Staleness;
 pub use start::StartSettings;
 pub use template::NoteTemplate;
 pub use variables::{ALLOW, DROP, Scope, ScopeError, is_step as is_scope_step};
+pub use workflow::{WORKFLOW_FILES, parse_workflow};
 
 use agentd_permission::Rule;
 

@@ -96,7 +96,8 @@ async fn environment(context: &Context, session: &Session, at: Moment) -> Result
     let generation = &context.generation;
     if at == Moment::Now {
         let view = session.view();
-        return build_now(generation, session.id(), &view.spec, view.status.launches + 1).await;
+        return build_now(generation, session.id(), (&view.spec, view.active_workflow()), view.status.launches + 1)
+            .await;
     }
     let kept = kept(generation, session.id())
         .await?

@@ -10,6 +10,6 @@ use agentd_session::{Session, kept, validate};
 
 pub(super) async fn validation(context: &Context, session: &Session) -> Answer {
     let last = kept(&context.generation, session.id()).await?;
-    let found = validate(&context.generation, session.id(), &session.view().spec, last.as_ref()).await;
+    let found = validate(&context.generation, &session.view(), last.as_ref()).await;
     json(&found.map_err(|error| Problem::new(Code::Internal, chain(&error)))?)
 }

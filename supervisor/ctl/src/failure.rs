@@ -96,6 +96,7 @@ impl Failure {
                 };
                 format!("sign in with the agent's own program, or give it its API key{offers}; then: {resume}")
             }
+            reason::WORKFLOW_NOT_APPROVED => format!("agentctl workflow allow {session}, then {resume}"),
             "ConversationLost" => format!("agentctl resume {session} --new-conversation"),
             "InitializeFailed" => {
                 format!(

@@ -37,6 +37,7 @@ mod testing;
 mod tool;
 mod trust;
 mod way;
+mod workflow;
 
 use std::process::ExitCode;
 

@@ -27,6 +27,7 @@ fn merged(spec: SessionSpec, parent: &SessionSpec) -> SessionSpec {
     let is_default = spec.environment == EnvironmentSpec::default();
     SessionSpec {
         repos,
+        workflow: spec.workflow.or_else(|| parent.workflow.clone()),
         environment: if is_default { parent.environment.clone() } else { spec.environment },
         env_setup: spec.env_setup.or_else(|| parent.env_setup.clone()),
         requires: list(spec.requires, &parent.requires),

@@ -9,6 +9,7 @@ use agentd_api::spec::Workspace;
 use crate::args::repository::WorkspaceArgs;
 use crate::error::Error;
 use crate::spec::absolute;
+use crate::workflow::requested;
 
 /// Returns the address of a repository: a path of an existing directory becomes absolute.
 pub(crate) fn address(source: &str) -> Result<String, Error> {
@@ -20,7 +21,7 @@ pub(crate) fn address(source: &str) -> Result<String, Error> {
 }
 
 /// Splits `SOURCE#BRANCH`.
-fn with_branch(text: &str) -> (&str, Option<String>) {
+pub(crate) fn with_branch(text: &str) -> (&str, Option<String>) {
     match text.rsplit_once('#') {
         Some((source, branch)) => (source, Some(branch.to_owned()).filter(|branch| !branch.is_empty())),
         None => (text, None),
@@ -90,6 +91,8 @@ pub(crate) fn add(spec: SessionSpec, args: &WorkspaceArgs, directory: Option<Pat
         inside = inside.or_else(|| Some(worktree.place()));
         repos.insert(0, worktree);
     }
+    let workflow = requested(&args.workflow)?;
+    let spec = SessionSpec { workflow, ..spec };
     if args.parent.is_some() {
         return Ok(SessionSpec { repos, parent: args.parent.clone(), ..spec });
     }
@@ -102,10 +105,17 @@ pub(crate) fn add(spec: SessionSpec, args: &WorkspaceArgs, directory: Option<Pat
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::workflow::WorkflowArgs;
 
     fn args(workspace: bool, repo: &[&str], worktree: Option<&str>) -> WorkspaceArgs {
         let repo = repo.iter().map(|url| (*url).to_owned()).collect();
-        WorkspaceArgs { workspace, repo, worktree: worktree.map(str::to_owned), parent: None }
+        WorkspaceArgs {
+            workspace,
+            repo,
+            worktree: worktree.map(str::to_owned),
+            parent: None,
+            workflow: WorkflowArgs::default(),
+        }
     }
 
     #[test]

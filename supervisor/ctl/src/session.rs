@@ -13,8 +13,10 @@ use agentd_api::staleness::StalePolicy;
 /// NAME"), or a valid configuration.
 pub(crate) fn progress(view: &SessionView) -> Option<&str> {
     let is_it = |condition: &&Condition| {
-        matches!(condition.kind, ConditionType::RepositoriesReady | ConditionType::EnvironmentReady)
-            && is_progress(&condition.reason)
+        matches!(
+            condition.kind,
+            ConditionType::RepositoriesReady | ConditionType::WorkflowReady | ConditionType::EnvironmentReady
+        ) && is_progress(&condition.reason)
     };
     let condition = view.status.conditions.iter().find(is_it).filter(|_| view.status.phase == Phase::Preparing);
     condition.map(|condition| condition.message.as_str())

@@ -53,6 +53,11 @@ impl State {
             Some(Message::Request { id, method, .. }) => {
                 let Some(id) = id.as_u64() else { return };
                 self.next_rpc = self.next_rpc.max(id + 1);
+                let is_opening = [acp::method::LOAD, acp::method::RESUME, acp::method::FORK].contains(&method.as_str());
+                if is_opening && matches!(running.opening, Opening::Refused(_)) {
+                    running.is_second_attempt = true;
+                    running.opening = Opening::Initialized(running.capabilities);
+                }
                 let pending = match method.as_str() {
                     acp::method::INITIALIZE => Pending::Initialize,
                     acp::method::NEW if running.fresh => Pending::Open(OpenedBy::New),
@@ -132,6 +137,9 @@ impl State {
                 self.agent = initialized.agent;
                 self.sign_in = initialized.sign_in;
                 self.can_fork = initialized.capabilities.fork;
+                if let Run::Running(running) = &mut self.run {
+                    running.capabilities = initialized.capabilities;
+                }
                 Opening::Initialized(initialized.capabilities)
             }
             Ok(initialized) => Opening::Refused(OpenRefused::Initialize(format!(

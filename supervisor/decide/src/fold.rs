@@ -16,6 +16,7 @@ use agentd_api::session::{Condition, PermissionOrigin};
 use agentd_api::{Body, Event};
 use jiff::{SignedDuration, Timestamp};
 
+use crate::acp::Capabilities;
 use crate::exit::describe_exit;
 use crate::state::{
     CutTurn, EndReason, Ended, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn,
@@ -50,8 +51,19 @@ impl State {
         match &event.body {
             Body::SpecChanged(changed) => {
                 self.repositories.spec_changed(changed);
+                self.workflow.requested(&changed.spec);
                 self.spec_changed(changed);
             }
+            Body::WorkflowChanged(changed) => {
+                let is_another = self.workflow.changed(changed);
+                if let Run::Running(running) = &mut self.run
+                    && running.ending.is_none()
+                    && is_another
+                {
+                    running.ending = Some(EndReason::Switch);
+                }
+            }
+            Body::WorkflowFailed(failed) => self.workflow.failed(failed),
             Body::RepositoryChanged(changed) => self.repositories.changed(changed, self.updated),
             Body::SessionCreated(created) => self.created(created),
             Body::LaunchStarted(started) => self.launch_started(started),
@@ -175,7 +187,9 @@ impl State {
         self.is_taken_over = true;
         self.conversation_home.clone_from(&continues.home);
         self.conversation_born = continues.created;
+        self.conversation_directory.clone_from(&continues.directory);
         self.can_fork = continues.can_fork;
+        self.workflow.created(continues);
     }
 
     fn launch_started(&mut self, started: &LaunchStarted) {
@@ -212,6 +226,7 @@ impl State {
         self.degraded.clear();
         (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
         self.pending_note.built(built);
+        self.workflow.environment_built();
         self.facts.built(built);
     }
 
@@ -219,6 +234,7 @@ impl State {
         match &mut self.run {
             Run::Preparing(preparing) => preparing.stop = true,
             Run::Running(running) => running.ending = Some(EndReason::Stop),
+            Run::Ended(ended @ Ended::Switching) => *ended = Ended::Stopped,
             // The session was about to restart its agent. The stop cancels the restart.
             Run::Ended(Ended::Failed(_)) if !self.crashes.is_empty() => {
                 self.crashes.clear();
@@ -272,12 +288,15 @@ impl State {
             pending: BTreeMap::new(),
             asked: Vec::new(),
             opening: Opening::Initializing,
+            capabilities: Capabilities::default(),
+            is_second_attempt: false,
             calls: VecDeque::new(),
             turn: None,
             idle_since: self.seq,
             ending: preparing.stop.then_some(EndReason::Stop),
         }));
         self.times.started = Some(self.updated);
+        self.workflow.agent_started();
     }
 
     fn agent_exited(&mut self, exited: &AgentExited) {
@@ -307,6 +326,7 @@ impl State {
             Run::Ended(_) => return,
         };
         let how = describe_exit(exited);
+        self.workflow.agent_exited();
         self.exceeded = exited.exceeded;
         self.pending_note.agent_exited(
             self.updated,
@@ -331,7 +351,7 @@ impl State {
         let crashed = match &ending {
             None => !exited.requested && exited.reason.is_none() && lived,
             Some(EndReason::Unusable(_)) => true,
-            Some(EndReason::Stop | EndReason::Failure(_)) => false,
+            Some(EndReason::Stop | EndReason::Failure(_) | EndReason::Switch) => false,
         };
         if crashed {
             let now = self.updated;
@@ -344,6 +364,7 @@ impl State {
         }
         self.run = Run::Ended(match ending {
             Some(EndReason::Stop) => Ended::Stopped,
+            Some(EndReason::Switch) => Ended::Switching,
             Some(EndReason::Failure(message) | EndReason::Unusable(message)) => Ended::Failed(message),
             None if exited.requested => Ended::Stopped,
             None => Ended::Failed(how),
@@ -355,7 +376,9 @@ impl State {
         if self.conversation.as_ref() != Some(&opened.conversation) {
             self.conversation_born = Some(self.updated);
             self.conversation_home.clone_from(&opened.home);
+            self.conversation_directory = Some(opened.directory.clone());
         }
+        self.workflow.opened(opened.by);
         self.conversation = Some(opened.conversation.clone());
         self.is_taken_over = false;
         self.facts.opened(self.agent.as_ref(), self.updated);
@@ -380,7 +403,13 @@ impl State {
         if queued.requester.as_ref().is_some_and(|requester| requester.session.is_none()) {
             self.observed = Some(self.updated);
         }
-        self.queue.push_back(QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() });
+        let turn = QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() };
+        if queued.is_startup {
+            self.queue.push_front(turn);
+        } else {
+            self.queue.push_back(turn);
+        }
+        self.workflow.turn_queued(queued);
         self.next_turn += 1;
     }
 
@@ -416,6 +445,7 @@ impl State {
         let Run::Running(running) = &mut self.run else { return };
         let Some(queued) = self.queue.remove(position) else { return };
         self.pending_note.turn_started();
+        self.workflow.turn_started();
         self.facts.turn_started(self.agent.as_ref(), self.updated);
         self.staleness.accepted.clear();
         running.turn = Some(RunningTurn {

@@ -34,3 +34,4 @@ pub mod state;
 mod tests;
 pub mod verdict;
 pub mod waits;
+pub mod workflow;

@@ -32,6 +32,7 @@ use crate::state::{
 };
 use crate::verdict::{FAILED, RequiredPrerequisites, TIMED_OUT, reevaluate};
 use crate::waits::{SAME_MINUTE_MESSAGE, born_this_minute, is_parked, is_restarted};
+use crate::workflow;
 use agentd_note::Template;
 use agentd_permission::{RequestingSession, Rule, policy};
 
@@ -87,8 +88,13 @@ pub fn next(state: &State, facts: &Facts<'_>) -> Option<Step> {
     {
         return Some(Step::Append(batch));
     }
+    if let Some(batch) = workflow::step(state, facts) {
+        return Some(Step::Append(batch));
+    }
     match &state.run {
-        Run::Ended(ended) => after_the_end(state, ended, facts).map(Step::Append),
+        Run::Ended(ended) => {
+            after_the_end(state, ended, facts).or_else(|| workflow::relaunch(state, facts)).map(Step::Append)
+        }
         Run::Preparing(preparing) if preparing.stop => Some(Step::AbandonBringUp { launch: preparing.launch }),
         // A client answers first whether the stale session is continued.
         Run::Preparing(_) if staleness::question(state).is_some() => None,
@@ -182,6 +188,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             }
             (STOPPED, WAS_STOPPED)
         }
+        Ended::Switching => (RESTARTING, "the agent is started again for another workflow"),
         Ended::Failed(message) if is_parked(state, facts) => (PARKED, message.as_str()),
         Ended::Failed(message) if is_restarted(state, facts) => (RESTARTING, message.as_str()),
         Ended::Failed(message) => (exit_reason(state.exceeded), message.as_str()),
@@ -259,6 +266,12 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             Some(open(state, running, *capabilities, facts))
         }
         Opening::Answered { conversation, by } => Some(opened(state, running, conversation, *by, facts)),
+        Opening::Refused(OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume | OpenedBy::Fork, .. })
+            if workflow::is_tried_again(state, running, facts.spec) =>
+        {
+            let again = Running { is_second_attempt: true, ..running.clone() };
+            Some(open(state, &again, running.capabilities, facts))
+        }
         Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
         Opening::Open => reevaluate(state, facts).or_else(|| turn_step(state, running, facts)),
     }
@@ -325,21 +338,23 @@ fn wait_for_the_minute(state: &State, facts: &Facts<'_>) -> Option<Batch> {
 /// conversation of another session if the agent can, so that the other session keeps its own.
 fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts: &Facts<'_>) -> Batch {
     let id = state.next_rpc;
-    let directory = &facts.spec.directory;
+    let (directory, further) = workflow::directories(state, running, facts.spec);
+    let further = if capabilities.directories { further } else { Vec::new() };
+    let with = acp::Surroundings { directory: &directory, further: &further, own: facts.mcp };
     match &state.conversation {
         Some(conversation) if !running.fresh && state.is_taken_over && capabilities.fork => {
-            Batch::default().send(acp::fork(id, conversation, directory, facts.mcp))
+            Batch::default().send(acp::fork(id, conversation, with))
         }
         Some(conversation) if !running.fresh && capabilities.resume => {
-            Batch::default().send(acp::resume(id, conversation, directory, facts.mcp))
+            Batch::default().send(acp::resume(id, conversation, with))
         }
         Some(conversation) if !running.fresh && capabilities.load => {
             let updates = acp::HISTORY.iter().map(|&kind| kind.to_owned()).collect();
             let quiet_ms = u64::try_from(facts.replay_quiet.as_millis()).unwrap_or(u64::MAX);
             let mute = Mute { response_to: id, updates, quiet_ms };
-            Batch::default().send(acp::load(id, conversation, directory, facts.mcp)).mute(mute)
+            Batch::default().send(acp::load(id, conversation, with)).mute(mute)
         }
-        _ => Batch::default().send(acp::new_conversation(id, directory, facts.mcp)),
+        _ => Batch::default().send(acp::new_conversation(id, with)),
     }
 }
 
@@ -360,7 +375,7 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
         launch: running.launch,
         conversation: conversation.to_owned(),
         by,
-        directory: facts.spec.directory.clone(),
+        directory: workflow::directories(state, running, facts.spec).0,
         home: state.home.clone(),
     }))
     .record(condition(state, facts, ConditionType::ConversationReady, ConditionStatus::True, reason, message))
@@ -440,12 +455,18 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
             _ => ended,
         });
     }
-    let queued = state.queue.front().filter(|_| !repositories::holds_turn(state, facts.spec))?;
+    let queued = state
+        .queue
+        .front()
+        .filter(|_| !repositories::holds_turn(state, facts.spec) && !workflow::holds_turn(state, facts.spec))?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
     let Note { text: note, error: note_error } = note(state, &facts.into());
-    let line = acp::prompt(rpc, conversation, note.as_deref(), &queued.prompt);
-    Some(Batch::of(Body::TurnStarted(TurnStarted { turn: queued.id.clone(), rpc, note, note_error })).send(line))
+    let instructions = workflow::instructions(state);
+    let notes = [&instructions, &note].into_iter().filter_map(Option::as_deref);
+    let line = acp::prompt(rpc, conversation, notes, &queued.prompt);
+    let started = TurnStarted { turn: queued.id.clone(), rpc, note, instructions, note_error };
+    Some(Batch::of(Body::TurnStarted(started)).send(line))
 }
 
 /// Builds the record of an agent that does not know its own open conversation and would refuse every prompt.

@@ -282,7 +282,8 @@ fn prompt(
         return Err(Refusal::QueueFull { waiting: state.queue.len() });
     }
     let turn = TurnId::numbered(state.next_turn);
-    let batch = Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, key, requester }));
+    let batch =
+        Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, is_startup: false, key, requester }));
     Ok(Decision { batch, turn: Some(turn), known_since: None })
 }
 

@@ -10,6 +10,7 @@
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
 
 use agentd_api::context::{Context, Progress};
 use agentd_api::degraded::MissingPart;
@@ -31,6 +32,7 @@ use crate::repositories::Repositories;
 use crate::spec::{AwaitingChanges, LifeTimes};
 use crate::staleness::{self, Staleness};
 use crate::verdict::WAITING;
+use crate::workflow::Workflow;
 
 /// Reason of a condition that is false until the agent is started again.
 pub const RESTARTING: &str = reason::RESTARTING;
@@ -68,6 +70,9 @@ pub struct State {
     /// `HOME` of the last environment built, and `HOME` of the environment in which the conversation was created.
     pub home: Option<String>,
     pub conversation_home: Option<String>,
+    /// Directory in which the agent opened the conversation first.
+    #[serde(default)]
+    pub conversation_directory: Option<PathBuf>,
     /// Creation time of the conversation.
     pub conversation_born: Option<Timestamp>,
     /// Facts for the note that precedes the next prompt. A stored state without this field gets a default that
@@ -146,6 +151,9 @@ pub struct State {
     /// The session's repositories.
     #[serde(default)]
     pub repositories: Repositories,
+    /// The session's workflow.
+    #[serde(default)]
+    pub workflow: Workflow,
 }
 
 /// Sources of a session's title.
@@ -216,6 +224,8 @@ pub enum Ended {
     Pending,
     Stopped,
     Failed(String),
+    /// The agent was ended for another workflow. The next launch follows at once.
+    Switching,
 }
 
 /// A launch that checks prerequisites and builds the environment. No agent process exists yet.
@@ -247,6 +257,12 @@ pub struct Running {
     /// Requests of the agent not answered yet, in order of arrival.
     pub asked: Vec<AgentRequest>,
     pub opening: Opening,
+    /// What the agent offers, from its answer to `initialize`.
+    #[serde(default)]
+    pub capabilities: Capabilities,
+    /// Whether the conversation is opened for the second time, in the directory in which it was created.
+    #[serde(default)]
+    pub is_second_attempt: bool,
     /// Open tool calls, the latest last. A permission request may leave out details that its tool call has reported
     /// before.
     #[serde(default)]
@@ -352,6 +368,8 @@ pub enum EndReason {
     Stop,
     /// The launch failed after the agent had been started.
     Failure(String),
+    /// Another workflow came into force.
+    Switch,
     /// The agent process lives but cannot work any more. Counts as a crash.
     Unusable(String),
 }
@@ -376,6 +394,7 @@ impl State {
             keeper: None,
             home: None,
             conversation_home: None,
+            conversation_directory: None,
             conversation_born: None,
             pending_note: PendingNote::default(),
             awaiting: AwaitingChanges::default(),
@@ -404,6 +423,7 @@ impl State {
             facts: ObservedFacts::default(),
             staleness: Staleness::default(),
             repositories: Repositories::default(),
+            workflow: Workflow::default(),
         }
     }
 
@@ -414,6 +434,7 @@ impl State {
             Run::Ended(Ended::Pending) => Phase::Pending,
             Run::Ended(Ended::Stopped) => Phase::Stopped,
             Run::Ended(Ended::Failed(_)) => Phase::Failed,
+            Run::Ended(Ended::Switching) => Phase::Preparing,
             Run::Preparing(preparing) if preparing.stop => Phase::Stopping,
             Run::Preparing(_) if self.is_waiting() || staleness::question(self).is_some() => Phase::Waiting,
             Run::Preparing(_) => Phase::Preparing,

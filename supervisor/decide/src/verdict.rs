@@ -54,6 +54,7 @@ pub fn degraded(missing: &[MissingPart], by: &Requester) -> ConditionUpdate {
         MissingKind::Prerequisite => reason::WITHOUT_PREREQUISITE,
         MissingKind::Secret => reason::WITHOUT_SECRET,
         MissingKind::Repository => reason::WITHOUT_REPOSITORY,
+        MissingKind::Workflow => reason::WITHOUT_WORKFLOW,
         MissingKind::Unknown => reason::WITHOUT_SEVERAL,
     };
     let parts: Vec<String> = missing.iter().map(ToString::to_string).collect();
@@ -175,6 +176,7 @@ mod tests {
             (MissingKind::Prerequisite, "WithoutPrerequisite"),
             (MissingKind::Secret, "WithoutSecret"),
             (MissingKind::Repository, "WithoutRepository"),
+            (MissingKind::Workflow, "WithoutWorkflow"),
         ] {
             let (status, said, message) = degraded(&[part(kind, "a"), part(kind, "b")], &by);
             assert_eq!((status, said), (ConditionStatus::True, reason));

@@ -39,7 +39,7 @@ pub use pipeline::{
     BuildFailure, BuiltEnvironment, InScope, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Scopes, Target,
 };
 pub use script::complaints::of_runs as warnings_of_runs;
-pub use script::directories::{ResolvedPlaces, ScriptDirectories};
+pub use script::directories::{ResolvedPlaces, ScriptDirectories, WorkflowScript};
 pub use script::proposed::NAME as PROPOSED_SCRIPT;
 pub use script::trust::{Script, Trust, TrustError, VERSIONS as TRUST_VERSIONS, sourced};
 pub use script::upward::ScriptPlace;

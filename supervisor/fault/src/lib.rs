@@ -79,6 +79,10 @@ points! {
     DaemonRepositoryMade = "daemon.repository.made",
     /// The work on a repository is done, and the journal does not have its end.
     DaemonRepositoryDone = "daemon.repository.done",
+    /// A workflow was examined and may come into force, and the journal does not say so.
+    DaemonWorkflowExamined = "daemon.workflow.examined",
+    /// The journal says that the workflow is in force, and the agent of the workflow before still runs.
+    DaemonWorkflowRecorded = "daemon.workflow.recorded",
     /// The bring-up is about to build the environment.
     DaemonBringUpEnvironment = "daemon.bring-up.environment",
     /// The keeper listens and has no launch record.

@@ -289,8 +289,13 @@ mod tests {
         let mut environment = Environment::default();
         let set = |(name, value): &(&str, &str)| agentd_plugin_host::Change::set(*name, *value);
         environment.apply("p", 1, variables.iter().map(set).collect()).unwrap();
-        let places =
-            ScriptDirectories { config: "/c".into(), cwd: directory.into(), session: "/s".into(), given: None };
+        let places = ScriptDirectories {
+            config: "/c".into(),
+            cwd: directory.into(),
+            session: "/s".into(),
+            given: None,
+            workflow: None,
+        };
         CheckedSession::new((SessionId::random(), None, agent.to_owned(), 1), places, &environment)
     }
 

@@ -16,6 +16,7 @@ use agentd_api::prerequisite::Requester;
 use agentd_api::reason;
 use agentd_api::repository::RepositoryChanged;
 use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_api::workflow::WorkflowChanged;
 use agentd_api::{Body, ByteString};
 use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
 use tokio::sync::{mpsc, oneshot};
@@ -29,6 +30,7 @@ use crate::facts;
 use crate::isolation;
 use crate::launch_plan::LaunchPlan;
 use crate::repositories;
+use crate::workflow;
 use agentd_decide::staleness::EXISTS;
 use agentd_decide::verdict;
 use agentd_environment::{BuiltEnvironment, SessionFile};
@@ -50,6 +52,8 @@ pub(crate) enum Progress {
         changed: Box<RepositoryChanged>,
         go_on: oneshot::Sender<()>,
     },
+    /// Another workflow comes into force, or none. The launch begins again with it.
+    Workflow(Box<WorkflowChanged>),
     /// The facts are read. The launch waits for `go_on`.
     Observed {
         observed: Box<FactsObserved>,
@@ -153,6 +157,10 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     if plan.root() != plan.spec.directory {
         directory(plan, &plan.spec.directory).await?;
     }
+    let without_workflow = workflow::of_launch(plan, report).await?;
+    if plan.workflow.is_some() {
+        directory(plan, plan.directory()).await?;
+    }
     if plan.launch == 1 {
         let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
     }
@@ -170,7 +178,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     facts::compare_environment(report).await;
     needs.after(&built.environment).await?;
     if let Some(by) = &plan.degraded_by {
-        let missing = without.into_iter().chain(needs.left_out()).chain(left_out).collect();
+        let missing = without.into_iter().chain(needs.left_out()).chain(left_out).chain(without_workflow).collect();
         report_degraded(plan, by, missing, report).await;
     }
     let files = SessionFile::of(&built.environment, |_| true);
@@ -244,7 +252,7 @@ async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<La
         program: program.into_os_string().into(),
         args: args.iter().map(|arg| ByteString::from(arg.as_str())).collect(),
         environment: variables,
-        directory: plan.spec.directory.as_os_str().into(),
+        directory: plan.directory().as_os_str().into(),
         secrets: built.hidden.clone(),
         max_line: plan.max_line,
         output_rate: plan.output_rate,

@@ -38,6 +38,9 @@ fn inherit(spec: &mut SessionSpec, parent: &SessionView) -> Result<(), Problem> 
         return Err(invalid(&detail, "remove `directory`, or `parent`"));
     }
     (spec.workspace, spec.directory) = (workspace, of.directory.clone());
+    if spec.workflow.is_none() {
+        spec.workflow.clone_from(&of.workflow);
+    }
     Ok(())
 }
 
@@ -77,7 +80,9 @@ impl Sessions {
         }
         spec.parent = view.id.as_str().parse().ok();
         let (home, created) = (state.conversation_home.clone(), state.conversation_born);
-        let continues = Continuation { conversation, home, created, can_fork: state.can_fork };
+        let directory = state.conversation_directory.clone();
+        let workflow = state.workflow.active().cloned().map(Box::new);
+        let continues = Continuation { conversation, home, created, can_fork: state.can_fork, directory, workflow };
         Ok(Some((alone, continues)))
     }
 

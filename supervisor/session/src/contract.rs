@@ -2,11 +2,14 @@
 
 use agentd_api::ByteString;
 use agentd_api::contract::{
-    AGENTD_ARTIFACTS, AGENTD_CONTINUATION, AGENTD_PARENT, AGENTD_SESSION_NAME, AGENTD_WORKSPACE, AGENTIC_SESSION_NAME,
-    ARTIFACTS_DIR, INITIAL_PROMPT, PARENT_SESSION_ID, REPOS_JSON, SESSION_ID, TIMEOUT, WORKSPACE_PATH,
+    ACTIVE_WORKFLOW_BRANCH, ACTIVE_WORKFLOW_GIT_URL, ACTIVE_WORKFLOW_PATH, AGENTD_ARTIFACTS, AGENTD_CONTINUATION,
+    AGENTD_PARENT, AGENTD_SESSION_NAME, AGENTD_WORKFLOW, AGENTD_WORKFLOW_DIRECTORY, AGENTD_WORKSPACE,
+    AGENTIC_SESSION_NAME, ARTIFACTS_DIR, INITIAL_PROMPT, PARENT_SESSION_ID, REPOS_JSON, SESSION_ID, TIMEOUT,
+    WORKSPACE_PATH,
 };
 use agentd_api::environment::RunnerNames;
 use agentd_api::repository::RepositorySpec;
+use agentd_api::workflow::{ActiveWorkflow, WorkflowSpec};
 use serde_json::json;
 
 use crate::launch_plan::LaunchPlan;
@@ -38,6 +41,10 @@ fn own(plan: &LaunchPlan) -> Vec<Given> {
     if let Some(workspace) = &plan.workspace {
         given.extend([path(AGENTD_WORKSPACE, workspace), path(AGENTD_ARTIFACTS, &workspace.join(ARTIFACTS))]);
     }
+    if let Some(active) = &plan.workflow {
+        let name = active.description.name.as_str();
+        given.extend([(AGENTD_WORKFLOW, name.into()), path(AGENTD_WORKFLOW_DIRECTORY, &active.directory)]);
+    }
     given
 }
 
@@ -53,9 +60,17 @@ fn ambient(plan: &LaunchPlan) -> Vec<Given> {
     given.extend(plan.workspace.as_ref().map(|workspace| path(ARTIFACTS_DIR, &workspace.join(ARTIFACTS))));
     let prompt = spec.initial_prompt.as_ref().filter(|prompt| prompt.len() <= LONGEST && !prompt.contains('\0'));
     given.extend(prompt.map(|prompt| (INITIAL_PROMPT, prompt.as_str().into())));
-    if !spec.repos.is_empty() {
-        let repos: Vec<_> = spec.repos.iter().map(repository).collect();
+    // The runner lists no clones of workflows.
+    let active = plan.workflow.as_ref().map(|active| &active.spec);
+    let clones: Vec<_> = spec.workflow.iter().chain(active).filter_map(WorkflowSpec::repository).collect();
+    let repos: Vec<_> = spec.repos.iter().filter(|one| !clones.contains(one)).map(repository).collect();
+    if !repos.is_empty() {
         given.push((REPOS_JSON, json!(repos).to_string().into()));
+    }
+    if let Some(ActiveWorkflow { spec, .. }) = &plan.workflow {
+        given.extend(spec.url.as_ref().map(|url| (ACTIVE_WORKFLOW_GIT_URL, url.as_str().into())));
+        given.extend(spec.branch.as_ref().map(|branch| (ACTIVE_WORKFLOW_BRANCH, branch.as_str().into())));
+        given.extend(spec.path.as_ref().map(|inside| path(ACTIVE_WORKFLOW_PATH, inside)));
     }
     given.extend(spec.limits.turn_seconds.map(|seconds| (TIMEOUT, seconds.to_string().into())));
     if plan.conversation.is_some() {

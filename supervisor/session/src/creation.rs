@@ -39,8 +39,13 @@ pub(super) async fn create_files(
     }));
     // A session that continues a conversation sends no prompt by itself.
     if let Some(prompt) = spec.initial_prompt.as_ref().filter(|_| spec.parent.is_none()) {
-        let queued =
-            TurnQueued { turn: TurnId::numbered(1), prompt: prompt.clone(), key: None, requester: requester.clone() };
+        let queued = TurnQueued {
+            turn: TurnId::numbered(1),
+            prompt: prompt.clone(),
+            is_startup: false,
+            key: None,
+            requester: requester.clone(),
+        };
         batch = batch.record(Body::TurnQueued(queued));
     }
     batch = batch.record(Body::LaunchStarted(LaunchStarted {

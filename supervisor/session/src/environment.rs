@@ -15,6 +15,7 @@ use agentd_api::event::EnvironmentBuilt;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
 use agentd_api::snapshot::SnapshotState;
+use agentd_api::workflow::ActiveWorkflow;
 use agentd_api::{Body, Code, Problem, SessionId};
 use agentd_fault::Point;
 use agentd_host::directories::Directories;
@@ -31,7 +32,7 @@ use agentd_api::chain;
 use agentd_api::changes::describe;
 use agentd_environment::{
     BuildFailure, BuiltEnvironment, Environment, EnvironmentError, Environments, Pipeline, Renewal, ScriptDirectories,
-    SnapshotFinding, StoredEnvironments, Target, drift, renew_at, restore_obstacle, with_secrets,
+    SnapshotFinding, StoredEnvironments, Target, WorkflowScript, drift, renew_at, restore_obstacle, with_secrets,
 };
 
 /// Time after which a launch names the step that it waits for.
@@ -45,7 +46,7 @@ pub(super) async fn provide_environment(
 ) -> Result<(BuiltEnvironment, Vec<MissingPart>), Failure> {
     let kept = on_disk(&plan.environments, &plan.id, Environments::read).await?;
     let refresh = plan.refresh;
-    let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh);
+    let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh && !plan.is_environment_new);
     let refused = again.and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());
     let inspection = validation::inspect_scripts(pipeline(plan).await?, &plan.daemon, &plan.id, &plan.places).await;
@@ -252,7 +253,23 @@ pub(super) fn places(directories: &Directories, id: &SessionId, spec: &SessionSp
         cwd: spec.directory.clone(),
         session: directories.session(id),
         given: ScriptDirectories::digest_of(spec.env_setup.as_deref()),
+        workflow: None,
     }
+}
+
+/// Returns the values of the placeholders for a session under a workflow.
+pub(super) fn places_under(
+    directories: &Directories,
+    id: &SessionId,
+    (spec, workflow): (&SessionSpec, Option<&ActiveWorkflow>),
+) -> ScriptDirectories {
+    ScriptDirectories { workflow: workflow.and_then(script_of), ..places(directories, id, spec) }
+}
+
+/// Returns the script of a workflow.
+pub(super) fn script_of(workflow: &ActiveWorkflow) -> Option<WorkflowScript> {
+    let directory = workflow.directory.clone();
+    workflow.script().map(|script| WorkflowScript { script, directory })
 }
 
 /// Writes `environment.json`, and returns the record with the changes since the launch before.
@@ -332,10 +349,10 @@ fn known(secrets: &BTreeMap<String, Vec<u8>>) -> impl Iterator<Item = (&str, &[u
 pub async fn build_now(
     generation: &Arc<Generation>,
     id: &SessionId,
-    spec: &Arc<SessionSpec>,
+    (spec, workflow): (&Arc<SessionSpec>, Option<&ActiveWorkflow>),
     launch: u64,
 ) -> Result<EnvironmentView, Problem> {
-    let plan = LaunchPlan::new(generation, id, spec, launch);
+    let plan = LaunchPlan::following(generation, id, (spec, workflow), launch);
     workspace::check(&plan.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
     // The permit bounds login shells, together with those of launches.
     let _permit = plan.permits.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use agentd_api::environment::{Refresh, RunnerNames, SnapshotSource};
 use agentd_api::prerequisite::OnFailure;
-use agentd_api::session::{RestartPolicy, ResumeNote, SessionSpec};
+use agentd_api::session::{RestartPolicy, ResumeNote, SessionSpec, SessionView};
 use agentd_api::{Code, Problem, SessionId};
 use async_recursion::async_recursion as boxed;
 use tokio::sync::{OnceCell, Semaphore, watch};
@@ -228,6 +228,13 @@ impl Generation {
     pub fn needed(&self, spec: &SessionSpec) -> BTreeSet<String> {
         let (agent, SessionSpec { directory, tags, requires, .. }) = (self.agent_label(spec), spec);
         prerequisite::needed(&self.config.prerequisites, SessionTraits { agent: &agent, directory, tags, requires })
+    }
+
+    /// Returns the names of the prerequisites of a session and of its workflow.
+    pub fn needed_by(&self, view: &SessionView) -> BTreeSet<String> {
+        let mut names = self.needed(&view.spec);
+        names.extend(view.active_workflow().into_iter().flat_map(|active| active.description.requires.clone()));
+        names
     }
 
     /// Returns the session's prerequisites, each with the consequence of its failure for a launch.

@@ -138,6 +138,7 @@ fn must_outlive_a_power_cut(body: &Body) -> bool {
             | Body::StopRequested(_)
             | Body::SpecChanged(_)
             | Body::RepositoryChanged(_)
+            | Body::WorkflowChanged(_)
             | Body::ContextChanged(_)
             | Body::HintChanged(_)
             | Body::TitleChanged(_)

@@ -14,6 +14,7 @@ use agentd_api::environment::{Refresh, RunnerNames};
 use agentd_api::event::LaunchReason;
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::SessionSpec;
+use agentd_api::workflow::{ActiveWorkflow, WorkflowFailed};
 use agentd_api::{Problem, SessionId};
 use agentd_config::Config;
 use agentd_environment::{
@@ -64,6 +65,12 @@ pub(crate) struct LaunchPlan {
     pub is_new: bool,
     /// The conversation that the agent continues.
     pub conversation: Option<String>,
+    /// The workflow in force.
+    pub workflow: Option<ActiveWorkflow>,
+    /// Why the requested workflow is not in force.
+    pub workflow_failure: Option<WorkflowFailed>,
+    /// Whether the stored environment is that of another workflow.
+    pub is_environment_new: bool,
     /// The runner under whose names for variables the agent finds its session too.
     pub compatibility: RunnerNames,
     /// Settings for the repositories.
@@ -127,8 +134,11 @@ impl LaunchPlan {
         let (forced_by, degraded_by) = (state.forced_by.clone(), state.degraded_by.clone());
         let schedule = state.expires.zip(state.renews);
         let context = state.context.clone();
+        let active = state.workflow.active();
         Self {
             is_changed: document.generation > 1,
+            workflow_failure: state.workflow.failure().cloned(),
+            is_environment_new: state.workflow.has_another_environment(),
             repositories: state.repositories.clone(),
             conversation: state.conversation.clone().filter(|_| !is_fresh),
             is_new: state.times.started.is_none() && state.conversation.is_none(),
@@ -138,8 +148,21 @@ impl LaunchPlan {
             forced_by,
             degraded_by,
             schedule,
-            ..Self::new(generation, &document.id, &document.spec, launch)
+            ..Self::following(generation, &document.id, (&state.workflow.in_force(&document.spec), active), launch)
         }
+    }
+
+    /// Plans a launch like [`Self::new`], under a workflow. The specification has what the workflow needs.
+    pub(crate) fn following(
+        generation: &Arc<Generation>,
+        id: &SessionId,
+        (spec, workflow): (&Arc<SessionSpec>, Option<&ActiveWorkflow>),
+        launch: u64,
+    ) -> Self {
+        let mut plan = Self::new(generation, id, spec, launch);
+        plan.places.workflow = workflow.and_then(environment::script_of);
+        plan.workflow = workflow.cloned();
+        plan
     }
 
     /// Plans a launch that neither waits nor is forced nor degraded.
@@ -162,6 +185,9 @@ impl LaunchPlan {
             repositories: Repositories::default(),
             is_new: false,
             conversation: None,
+            workflow: None,
+            workflow_failure: None,
+            is_environment_new: false,
             compatibility: generation.compatibility(spec),
             repository_settings: config.repositories.clone(),
             workspace: spec.workspace.as_ref().map(|workspace| directories.workspace(workspace.owner(id))),
@@ -203,6 +229,16 @@ impl LaunchPlan {
             permits: Arc::clone(&generation.launches),
             generation: Arc::clone(generation),
         }
+    }
+
+    /// Returns the directory in which the agent works.
+    pub(crate) fn directory(&self) -> &Path {
+        self.workflow.as_ref().map_or(&self.spec.directory, |active| &active.directory)
+    }
+
+    /// Reports whether the configuration declares a prerequisite of this name.
+    pub(crate) fn is_prerequisite(&self, name: &str) -> bool {
+        self.generation.config.prerequisites.contains_key(name)
     }
 
     /// Returns the directory below which the repositories are.

@@ -47,6 +47,7 @@ pub mod staleness;
 mod tally;
 mod tools;
 mod validation;
+mod workflow;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -280,7 +281,8 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             started_at: state.times.started,
             ended_at: state.times.ended,
             launches: state.launches,
-            repos: state.repositories.views(&document.spec),
+            repos: state.repositories.views(&state.workflow.in_force(&document.spec)),
+            workflow: state.workflow.view(),
             degraded: state.degraded.clone(),
             turn,
             queue: state

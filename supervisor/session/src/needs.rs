@@ -260,16 +260,14 @@ pub(super) async fn kept_subject(
     built.restore(&generation.environments.secrets(id));
     let name = view.spec.name.as_ref().map(ToString::to_string);
     let session = (id.clone(), name, generation.agent_label(&view.spec), view.status.launches);
-    let places = environment::places(&generation.daemon.directories, id, &view.spec);
+    let places = environment::places_under(&generation.daemon.directories, id, (&view.spec, view.active_workflow()));
     Ok(Some(Arc::new(CheckedSession::new(session, places, &built))))
 }
 
 /// Returns the refusal of a launch, by the checks that need no environment.
-pub(super) async fn refusal(
-    generation: &Generation,
-    SessionView { spec, status, .. }: &SessionView,
-) -> Option<Problem> {
-    let names = generation.needed(spec);
+pub(super) async fn refusal(generation: &Generation, view: &SessionView) -> Option<Problem> {
+    let SessionView { spec, status, .. } = view;
+    let names = generation.needed_by(view);
     if names.is_empty() {
         return None;
     }
@@ -350,7 +348,7 @@ const ASKED_AGAIN: Duration = Duration::from_secs(2);
 /// Checks all prerequisites of a session now, and returns them with their reports. A check of the environment gets the
 /// environment of the last launch, and is left out before the first launch.
 pub(crate) async fn check_all(generation: &Generation, session: &Session) -> Result<Vec<PrerequisiteView>, Problem> {
-    let names = generation.needed(&session.view().spec);
+    let names = generation.needed_by(&session.view());
     let prerequisites = loaded(generation, &names).await?;
     let subject = kept_subject(generation, session).await?;
     let is_checked = |name: &&String| {
@@ -377,7 +375,7 @@ pub(crate) async fn views(
     let prerequisites = loaded(generation, []).await?;
     // Plugins that are not settled in time are shown with their present state.
     let _ = tokio::time::timeout(SETTLED, loaded(generation, generation.config.prerequisites.keys())).await;
-    let wanted = of.map(|session| generation.needed(&session.view().spec));
+    let wanted = of.map(|session| generation.needed_by(&session.view()));
     let mut views = prerequisites.views();
     views.retain(|view| wanted.as_ref().is_none_or(|wanted| wanted.contains(&view.name)));
     for session in sessions {
@@ -385,7 +383,7 @@ pub(crate) async fn views(
         if !session.status.phase.is_active() {
             continue;
         }
-        let needed = generation.needed(&session.spec);
+        let needed = generation.needed_by(&session);
         for view in views.iter_mut().filter(|view| needed.contains(&view.name)) {
             view.used_by.push(session.id.clone());
         }

@@ -28,7 +28,8 @@ use crate::{Session, missing_files, staleness};
 /// scripts.
 #[boxed]
 pub async fn preview(generation: &Arc<Generation>, session: &Session, may_build: bool) -> Result<NoteView, Problem> {
-    let (spec, state) = (Arc::clone(&session.view().spec), session.state().await?);
+    let state = session.state().await?;
+    let spec = state.workflow.in_force(&session.view().spec);
     let mode = generation.resume_note(&spec);
     let is_at_rest = matches!(state.run, Run::Ended(_));
     let mut undetermined = Vec::new();
@@ -83,7 +84,11 @@ impl Look<'_> {
         let facts = read(daemon, home.as_deref(), &self.spec.directory, Purpose::Other).await;
         let scripts = match self.generation.pipeline().await {
             Ok(pipeline) => {
-                let places = environment::places(&daemon.directories, self.session.id(), self.spec);
+                let places = environment::places_under(
+                    &daemon.directories,
+                    self.session.id(),
+                    (self.spec, self.state.workflow.active()),
+                );
                 Some(pipeline.script_digests(&places, &daemon.trust).await)
             }
             Err(error) => {
@@ -144,7 +149,7 @@ impl Look<'_> {
             self.undetermined.push(format!("the environment was not compared: {reason}"));
             return;
         }
-        match build_now(self.generation, id, self.spec, self.state.launches + 1).await {
+        match build_now(self.generation, id, (self.spec, self.state.workflow.active()), self.state.launches + 1).await {
             Ok(new) if is_restored => present.findings.extend(drifted(&last, &new, settings)),
             Ok(new) => present.changes = drift(&last, &new).names(),
             Err(problem) => self.undetermined.push(format!("a resume would fail: {}", problem.detail)),

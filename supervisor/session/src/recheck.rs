@@ -96,7 +96,7 @@ impl RecheckState {
             if !has_launched(view.status.phase) {
                 continue;
             }
-            for name in generation.needed(&view.spec) {
+            for name in generation.needed_by(&view) {
                 // A prerequisite whose plugin is being compiled is left out, and delays no other.
                 if let Some(interval) = prerequisites.interval(&name).filter(|_| prerequisites.is_settled(&name)) {
                     needs.push((session, (session.id().clone(), view.status.launches, name), interval));
@@ -193,7 +193,7 @@ fn look_anew(
     for session in running {
         let view = session.view();
         let names: Vec<String> =
-            generation.needed(&view.spec).into_iter().filter(|name| otherwise.contains(name)).collect();
+            generation.needed_by(&view).into_iter().filter(|name| otherwise.contains(name)).collect();
         if !names.is_empty() && has_launched(view.status.phase) {
             let (generation, session, launch) = (Arc::clone(generation), session.clone(), view.status.launches);
             under_way.spawn(async move {

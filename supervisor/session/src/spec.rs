@@ -4,9 +4,10 @@ use std::path::Component;
 use std::sync::Arc;
 
 use agentd_api::prerequisite::Requester;
-use agentd_api::repository;
+use agentd_api::repository::{self, RepositorySpec};
 use agentd_api::session::{SessionSpec, SessionView};
 use agentd_api::spec::{ChangedField, RepositoryTerms, SpecChanged, SpecPatch, Workspace};
+use agentd_api::workflow::WorkflowSpec;
 use agentd_api::{Code, Problem};
 use agentd_api::{hint, label};
 use async_recursion::async_recursion as boxed;
@@ -106,10 +107,15 @@ impl Sessions {
 /// Refuses repositories that are not valid, that contain a token, or whose secret is not declared.
 fn check_repositories(generation: &Generation, spec: &SessionSpec) -> Result<(), Problem> {
     let invalid = |detail: String, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint.to_owned()));
-    if let Err(error) = repository::check(&spec.repos) {
+    if let Some(Err(error)) = spec.workflow.as_ref().map(WorkflowSpec::check) {
+        return invalid(error.to_string(), "docs/guide/workflows.md describes the fields of `workflow`");
+    }
+    let repositories: Vec<RepositorySpec> =
+        spec.repos.iter().cloned().chain(spec.workflow.as_ref().and_then(WorkflowSpec::repository)).collect();
+    if let Err(error) = repository::check(&repositories) {
         return invalid(error.to_string(), "docs/guide/repositories.md describes the fields of `repos`");
     }
-    for repository in &spec.repos {
+    for repository in &repositories {
         let url = repository.url.as_deref().unwrap_or_default();
         if let Some(issuer) = issuer_of_token(url) {
             let detail = format!("the address of {:?} contains a token of {issuer}", repository.name());
@@ -156,7 +162,7 @@ pub(super) fn validate(
             _ => {}
         }
     }
-    if is_checked("repos") {
+    if is_checked("repos") || is_checked("workflow") {
         check_repositories(generation, spec)?;
     }
     let prompt = spec.initial_prompt.as_ref().filter(|_| is_checked("initial_prompt"));

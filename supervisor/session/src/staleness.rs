@@ -46,7 +46,11 @@ pub async fn look(generation: &Arc<Generation>, session: &Session) -> Vec<StaleF
     let facts = read(&generation.daemon, home.as_deref(), directory, Purpose::Other).await;
     let scripts = match generation.pipeline().await {
         Ok(pipeline) => {
-            let places = environment::places(&generation.daemon.directories, session.id(), &view.spec);
+            let places = environment::places_under(
+                &generation.daemon.directories,
+                session.id(),
+                (&view.spec, view.active_workflow()),
+            );
             Some(pipeline.script_digests(&places, &generation.daemon.trust).await)
         }
         Err(_) => None,

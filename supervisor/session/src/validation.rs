@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use agentd_api::reason;
-use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
+use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec, SessionView};
 use agentd_api::validation::{ValidationView, Warning};
 use agentd_keeper::protocol::Attributes;
 use async_recursion::async_recursion as boxed;
@@ -140,11 +140,11 @@ fn withheld(attributes: Option<&Attributes>, spec: &SessionSpec) -> Option<Warni
 #[boxed]
 pub async fn validate(
     generation: &Generation,
-    id: &SessionId,
-    spec: &SessionSpec,
+    SessionView { id, spec, status, .. }: &SessionView,
     kept: Option<&StoredEnvironments>,
 ) -> Result<ValidationView, NoHost> {
     let last = kept.map(|kept| &kept.last);
+    let active = status.workflow.as_ref().and_then(|workflow| workflow.active.as_ref());
     let directory = workspace::check(&generation.daemon.machine, &spec.directory).await.err();
     let unusable = directory.as_ref().map(|error| Warning {
         reason: error.reason().to_owned(),
@@ -163,7 +163,7 @@ pub async fn validate(
         return Ok(ValidationView { session: id.clone(), launch, scripts: Vec::new(), warnings });
     }
     let (pipeline, daemon) = (generation.pipeline().await?, &generation.daemon);
-    let places = super::environment::places(&daemon.directories, id, spec);
+    let places = super::environment::places_under(&daemon.directories, id, (spec, active));
     let Scripts { paths, warnings: of_scripts, .. } = inspect_scripts(pipeline, daemon, id, &places).await.scripts;
     warnings.extend(of_scripts);
     warnings.extend(withheld(kept.and_then(|kept| kept.attributes.as_ref()), spec));

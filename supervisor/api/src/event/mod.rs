@@ -28,6 +28,7 @@ use crate::scripts::ScriptProposed;
 use crate::session::{Condition, SessionSpec};
 use crate::spec::SpecChanged;
 use crate::staleness::StalenessFound;
+use crate::workflow::{ActiveWorkflow, WorkflowChanged, WorkflowFailed};
 
 pub use cause::Cause;
 pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
@@ -130,6 +131,11 @@ bodies! {
     "spec.changed" => SpecChanged(SpecChanged),
     /// A repository of the session was cloned, reset or removed, or that began or failed.
     "repository.changed" => RepositoryChanged(RepositoryChanged),
+    /// A workflow came into force, with its approved description, or none is in force any more. A running agent is
+    /// started again.
+    "workflow.changed" => WorkflowChanged(WorkflowChanged),
+    /// The requested workflow could not come into force.
+    "workflow.failed" => WorkflowFailed(WorkflowFailed),
     /// A launch begins. Records of kind `condition` report its steps.
     "launch.started" => LaunchStarted(LaunchStarted),
     /// A launch left out parts that could not be provided, because a caller allowed that.
@@ -264,6 +270,12 @@ pub struct Continuation {
     /// Whether the agent of the other session copies conversations (ACP `session/fork`).
     #[serde(default)]
     pub can_fork: bool,
+    /// Directory in which the agent opened the conversation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<PathBuf>,
+    /// The workflow that the conversation has been told of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub workflow: Option<Box<ActiveWorkflow>>,
 }
 
 /// Why a launch began.
@@ -276,6 +288,8 @@ pub enum LaunchReason {
     Resume,
     /// The agent crashed, and the session's policy is to restart it.
     Restart,
+    /// Another workflow came into force, or none is in force any more.
+    Workflow,
     /// A reason newer than this reader.
     #[serde(other)]
     Unknown,

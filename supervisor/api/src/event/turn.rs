@@ -14,6 +14,9 @@ pub struct TurnQueued {
     pub turn: TurnId,
     /// The prompt.
     pub prompt: String,
+    /// Whether the prompt is the startup prompt of a workflow. It goes before the prompts that wait.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_startup: bool,
     /// The `Idempotency-Key` of the request that queued the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -32,6 +35,9 @@ pub struct TurnStarted {
     /// The note that agentd put in front of the prompt, after a resume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
+    /// The workflow's instructions that agentd put in front of the note.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub instructions: Option<String>,
     /// Why the note has the built-in template although the configuration names another.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note_error: Option<String>,

@@ -11,6 +11,7 @@ pub(crate) mod schedule;
 pub(crate) mod service;
 pub(crate) mod spec;
 pub(crate) mod wait;
+pub(crate) mod workflow;
 
 use std::path::PathBuf;
 
@@ -169,6 +170,9 @@ pub(crate) enum Command {
     /// List, add or remove the git repositories of a session
     #[command(subcommand)]
     Repo(repository::RepositoryCommand),
+    /// Show, switch, approve or clear the workflow of a session
+    #[command(subcommand)]
+    Workflow(workflow::WorkflowCommand),
     /// Add, list, run or remove schedules: sessions and prompts at a time or on a calendar
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use agentd_api::SessionName;
 use clap::{Args, Subcommand};
 
+use super::workflow::WorkflowArgs;
+
 const EXAMPLES: &str = "\
 Examples:
   agentctl repo add k3m https://github.com/o/web         clone it into the session's directory
@@ -26,6 +28,8 @@ pub(crate) struct WorkspaceArgs {
     /// Implies --workspace
     #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(crate) worktree: Option<String>,
+    #[command(flatten)]
+    pub(crate) workflow: WorkflowArgs,
     /// Continue the conversation of another session, with its agent, directory, environment and repositories
     #[arg(long, value_name = "SESSION", conflicts_with_all = ["agent", "command", "dir", "workspace", "worktree"])]
     pub(crate) parent: Option<SessionName>,

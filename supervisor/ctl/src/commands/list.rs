@@ -219,6 +219,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     for repository in &status.repos {
         field("repo", Some(crate::repository::line(repository)));
     }
+    field("workflow", crate::workflow::line(view));
     for finding in &status.staleness {
         let (kind, policy) = (finding.kind.as_str(), finding.policy.as_str());
         field("stale", Some(format!("{kind} ({policy}): {}", finding.message)));

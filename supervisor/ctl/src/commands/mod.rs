@@ -32,6 +32,7 @@ mod upgrade;
 mod validate;
 mod wait;
 mod waiting;
+mod workflow;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -130,6 +131,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Wait(args) => boxed(wait::wait(context, args)).await,
         Command::Set(args) => boxed(spec::set(context, args)).await,
         Command::Repo(command) => boxed(repository::repository(context, command)).await,
+        Command::Workflow(command) => boxed(workflow::workflow(context, command)).await,
         Command::Schedule(command) => boxed(schedule::schedule(context, command)).await,
         Command::Edit { session } => boxed(spec::edit(context, &session)).await,
         Command::Get(args) => boxed(get::get(context, args)).await,

@@ -62,7 +62,7 @@ async fn look(generation: &Arc<Generation>, name: &str, command: &[String]) -> F
         Ok(spec) => Arc::new(spec),
         Err(why) => return Found::NoEnvironment { why },
     };
-    let environment = match build_now(generation, &SessionId::random(), &spec, 1).await {
+    let environment = match build_now(generation, &SessionId::random(), (&spec, None), 1).await {
         Ok(environment) => environment,
         Err(problem) => return Found::NoEnvironment { why: problem.detail },
     };

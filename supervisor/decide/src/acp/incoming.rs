@@ -99,6 +99,9 @@ pub struct Capabilities {
     pub resume: bool,
     #[serde(default)]
     pub fork: bool,
+    /// Whether the agent takes `additionalDirectories`.
+    #[serde(default)]
+    pub directories: bool,
 }
 
 /// Result of `initialize`.
@@ -122,12 +125,13 @@ pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let load = capabilities.and_then(|c| c.get("loadSession")).and_then(Value::as_bool).unwrap_or(false);
     let of_sessions = |name| capabilities?.get("sessionCapabilities")?.get(name).filter(|offer| !offer.is_null());
     let (resume, fork) = (of_sessions("resume").is_some(), of_sessions("fork").is_some());
+    let directories = of_sessions("additionalDirectories").is_some();
     // An invalid agentInfo is no reason to refuse an agent.
     let agent = value.get("agentInfo").cloned().and_then(|info| serde_json::from_value(info).ok());
     let methods = value.get("authMethods").and_then(Value::as_array).into_iter().flatten();
     let name = |method: &Value| Some(method.get("name")?.as_str()?.chars().take(SIGN_IN.1).collect());
     let sign_in = methods.filter_map(name).take(SIGN_IN.0).collect();
-    Ok(Initialized { protocol, capabilities: Capabilities { load, resume, fork }, agent, sign_in })
+    Ok(Initialized { protocol, capabilities: Capabilities { load, resume, fork, directories }, agent, sign_in })
 }
 
 /// Returns the conversation's id from the result of `session/new`.
@@ -288,7 +292,7 @@ mod tests {
             r#"{"protocolVersion":1,"agentInfo":7,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{}}}}"#,
         );
         let got = initialized(&result).unwrap();
-        assert_eq!(got.capabilities, Capabilities { load: true, resume: true, fork: false });
+        assert_eq!(got.capabilities, Capabilities { load: true, resume: true, ..Capabilities::default() });
         assert_eq!(got.agent, None);
         assert!(initialized(&raw("{}")).is_err());
         let none = raw(r#"{"protocolVersion":1,"agentCapabilities":{"sessionCapabilities":{"resume":null}}}"#);

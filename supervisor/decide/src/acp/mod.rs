@@ -17,7 +17,7 @@ pub use incoming::{
 };
 pub use mcp::OwnServer;
 pub use outgoing::{
-    cancel, fork, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,
+    Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,
 };
 
 /// Names of the methods, as recorded in `agent.in` and `agent.out`.

@@ -1,6 +1,6 @@
 //! Builds the messages that agentd sends, each as one line of JSON-RPC 2.0.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
@@ -39,29 +39,46 @@ pub fn initialize(id: u64) -> Box<RawValue> {
     line(Some(id), method::INITIALIZE, request)
 }
 
-pub fn new_conversation(id: u64, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
-    line(Some(id), method::NEW, NewSessionRequest::new(directory).mcp_servers(servers(own)))
+/// What an agent gets with a conversation.
+#[derive(Debug, Clone, Copy)]
+pub struct Surroundings<'a> {
+    /// The working directory (ACP `cwd`).
+    pub directory: &'a Path,
+    /// Further directories (ACP `additionalDirectories`), for an agent that takes them.
+    pub further: &'a [PathBuf],
+    /// agentd's own MCP server.
+    pub own: Option<&'a OwnServer>,
 }
 
-pub fn load(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
-    let request = LoadSessionRequest::new(conversation.to_owned(), directory).mcp_servers(servers(own));
-    line(Some(id), method::LOAD, request)
+pub fn new_conversation(id: u64, with: Surroundings<'_>) -> Box<RawValue> {
+    let request = NewSessionRequest::new(with.directory).mcp_servers(servers(with.own));
+    line(Some(id), method::NEW, request.additional_directories(with.further.to_vec()))
 }
 
-pub fn resume(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
-    let request = ResumeSessionRequest::new(conversation.to_owned(), directory).mcp_servers(servers(own));
-    line(Some(id), method::RESUME, request)
+pub fn load(id: u64, conversation: &str, with: Surroundings<'_>) -> Box<RawValue> {
+    let request = LoadSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(servers(with.own));
+    line(Some(id), method::LOAD, request.additional_directories(with.further.to_vec()))
+}
+
+pub fn resume(id: u64, conversation: &str, with: Surroundings<'_>) -> Box<RawValue> {
+    let request = ResumeSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(servers(with.own));
+    line(Some(id), method::RESUME, request.additional_directories(with.further.to_vec()))
 }
 
 /// Builds `session/fork`, which copies a conversation (<https://agentclientprotocol.com/rfds/session-fork>).
-pub fn fork(id: u64, conversation: &str, directory: &Path, own: Option<&OwnServer>) -> Box<RawValue> {
-    let request = ForkSessionRequest::new(conversation.to_owned(), directory).mcp_servers(servers(own));
-    line(Some(id), method::FORK, request)
+pub fn fork(id: u64, conversation: &str, with: Surroundings<'_>) -> Box<RawValue> {
+    let request = ForkSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(servers(with.own));
+    line(Some(id), method::FORK, request.additional_directories(with.further.to_vec()))
 }
 
-/// Builds `session/prompt`. agentd's `note` is a separate text block before the client's text.
-pub fn prompt(id: u64, conversation: &str, note: Option<&str>, text: &str) -> Box<RawValue> {
-    let texts = note.into_iter().chain(std::iter::once(text));
+/// Builds `session/prompt`. Each of agentd's `notes` is a separate text block before the client's text.
+pub fn prompt<'a>(
+    id: u64,
+    conversation: &str,
+    notes: impl IntoIterator<Item = &'a str>,
+    text: &'a str,
+) -> Box<RawValue> {
+    let texts = notes.into_iter().chain(std::iter::once(text));
     let content = texts.map(|text| ContentBlock::Text(TextContent::new(text))).collect();
     line(Some(id), method::PROMPT, PromptRequest::new(conversation.to_owned(), content))
 }
@@ -112,13 +129,18 @@ mod tests {
 
     #[test]
     fn lines_follow_the_protocol() {
-        let directory = Path::new("/work");
+        let with = Surroundings { directory: Path::new("/work"), further: &[], own: None };
+        let more = Surroundings { further: &["/more".into()], ..with };
         let lines = [
             (initialize(1), r#""method":"initialize","params":{"protocolVersion":1,"#),
-            (new_conversation(2, directory, None), r#""params":{"cwd":"/work","mcpServers":[]"#),
-            (load(3, "c", directory, None), r#""method":"session/load","#),
-            (resume(4, "c", directory, None), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
-            (fork(4, "c", directory, None), r#""method":"session/fork","params":{"sessionId":"c","cwd":"/work""#),
+            (new_conversation(2, with), r#""params":{"cwd":"/work","mcpServers":[]"#),
+            (new_conversation(2, more), r#""additionalDirectories":["/more"]"#),
+            (load(3, "c", more), r#""additionalDirectories":["/more"]"#),
+            (resume(3, "c", more), r#""additionalDirectories":["/more"]"#),
+            (fork(3, "c", more), r#""additionalDirectories":["/more"]"#),
+            (load(3, "c", with), r#""method":"session/load","#),
+            (resume(4, "c", with), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
+            (fork(4, "c", with), r#""method":"session/fork","params":{"sessionId":"c","cwd":"/work""#),
             (prompt(5, "c", None, "hi"), r#""prompt":[{"type":"text","text":"hi"}]"#),
             (prompt(5, "c", Some("n"), "hi"), r#""prompt":[{"type":"text","text":"n"},{"type":"text","text":"hi"}]"#),
             (cancel("c"), r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"c"}}"#),
@@ -148,16 +170,12 @@ mod tests {
                 env: vec![("AGENTD_SOCKET".to_owned(), "/run/s".to_owned())],
             },
         );
+        let with = Surroundings { directory, further: &[], own: Some(&own) };
         let expected = serde_json::json!([{
             "name": "agentd", "command": "/bin/agentctl", "args": ["mcp"],
             "env": [{ "name": "AGENTD_SOCKET", "value": "/run/s" }],
         }]);
-        for line in [
-            new_conversation(2, directory, Some(&own)),
-            load(3, "c", directory, Some(&own)),
-            resume(4, "c", directory, Some(&own)),
-            fork(4, "c", directory, Some(&own)),
-        ] {
+        for line in [new_conversation(2, with), load(3, "c", with), resume(4, "c", with), fork(4, "c", with)] {
             let message: Value = serde_json::from_str(line.get()).unwrap();
             assert_eq!(message["params"]["mcpServers"], expected, "{message}");
         }

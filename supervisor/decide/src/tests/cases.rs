@@ -282,8 +282,13 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
     let mut state = State::new(Timestamp::UNIX_EPOCH);
     let queue = |state: &mut State, key: Option<&str>, second: i64| {
         let turn = agentd_api::TurnId::numbered(state.next_turn);
-        let queued =
-            agentd_api::event::TurnQueued { turn, prompt: "go".into(), key: key.map(str::to_owned), requester: None };
+        let queued = agentd_api::event::TurnQueued {
+            turn,
+            prompt: "go".into(),
+            is_startup: false,
+            key: key.map(str::to_owned),
+            requester: None,
+        };
         let time = Timestamp::from_second(second).unwrap();
         state.apply(&Event { seq: state.seq + 1, time, body: Body::TurnQueued(queued) });
     };

@@ -22,8 +22,8 @@ use crate::merge::{Environment, functions};
 use crate::script::base::Base;
 use crate::script::complaints;
 use crate::script::directories::ResolvedPlaces;
-use crate::script::proposed;
 use crate::script::trust::Trust;
+use crate::script::{proposed, workflow};
 use crate::secrets::{HiddenValues, SecretResults, Secrets};
 use crate::store::StoredEnvironments;
 
@@ -286,6 +286,7 @@ impl Pipeline {
         };
         let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
         if is_own && step.plugin.name == config::ENV_SCRIPT {
+            workflow::add(&mut settings, &target.places);
             proposed::add(&mut settings, &target.places, trust).await;
         }
         let call = Call {

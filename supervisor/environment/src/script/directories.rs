@@ -22,6 +22,16 @@ pub struct ScriptDirectories {
     /// Digest of the script that the session received with its specification. The digest counts as an approval of
     /// that script.
     pub given: Option<String>,
+    /// The script of the workflow in force. It runs in the directory of the workflow.
+    pub workflow: Option<WorkflowScript>,
+}
+
+/// The script of a workflow for the environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkflowScript {
+    pub script: PathBuf,
+    /// Directory of the workflow.
+    pub directory: PathBuf,
 }
 
 /// Origin of a script, by the directory that holds it.
@@ -50,7 +60,7 @@ impl ScriptDirectories {
     /// share, if they are already known.
     #[boxed]
     pub async fn real(&self, machine: &Machine, of_all: Option<&Places>, deadline: Instant) -> ResolvedPlaces {
-        let Self { config, cwd, session, given: _ } = self.clone();
+        let Self { config, cwd, session, given: _, workflow: _ } = self.clone();
         // The user's own places come first, so that an unresponsive working directory does not block their answer.
         let mut paths = vec![session];
         if of_all.is_none() {
@@ -93,6 +103,11 @@ impl ScriptDirectories {
     /// home.
     pub(crate) fn locate(&self, path: &str, home: Option<&Path>) -> Option<(ScriptPlace, ScriptOrigin)> {
         let (script, origin) = self.resolve(path)?;
+        if let Some(of) = self.workflow.as_ref().filter(|of| of.script == script) {
+            // It is approved by its own path, as a script above the session's directory is.
+            let place = ScriptPlace { script, directory: of.directory.clone(), is_above: true };
+            return Some((place, ScriptOrigin::Foreign));
+        }
         let place = match path.strip_prefix("{cwd}/").and_then(|name| upward::places(&self.cwd, name, home).pop()) {
             Some(place) if !upward::is_absent(&place.script) => place,
             _ => ScriptPlace { script, directory: self.cwd.clone(), is_above: false },
@@ -132,7 +147,13 @@ mod tests {
 
     #[test]
     fn placeholders_are_resolved_and_only_the_users_own_places_need_no_approval() {
-        let places = ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
+        let places = ScriptDirectories {
+            config: "/c".into(),
+            cwd: "/w".into(),
+            session: "/s".into(),
+            given: None,
+            workflow: None,
+        };
         assert_eq!(places.resolve("{config}/env-setup.sh"), Some(("/c/env-setup.sh".into(), ScriptOrigin::User)));
         assert_eq!(places.resolve("{session}/env-setup.sh"), Some(("/s/env-setup.sh".into(), ScriptOrigin::Session)));
         assert_eq!(places.resolve("{cwd}/.agentd-env.sh"), Some(("/w/.agentd-env.sh".into(), ScriptOrigin::Foreign)));
@@ -144,7 +165,8 @@ mod tests {
     fn a_sessions_own_script_runs_as_it_was_given_or_approved_and_never_when_it_was_denied() {
         use ScriptState::{Approved, Changed, Denied, NotApproved};
         let given = ScriptDirectories::digest_of(Some("export A=1"));
-        let places = ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given };
+        let places =
+            ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given, workflow: None };
         let script = |text: &str, state| Script {
             named: "/s/env-setup.sh".into(),
             path: "/s/env-setup.sh".into(),

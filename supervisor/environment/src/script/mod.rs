@@ -19,3 +19,4 @@ pub(crate) mod stubs;
 pub(crate) mod trust;
 pub(crate) mod upward;
 pub(crate) mod validate;
+pub(crate) mod workflow;

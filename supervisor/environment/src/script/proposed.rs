@@ -41,18 +41,19 @@ pub(super) async fn look(
 pub(crate) async fn add(settings: &mut Vec<Setting>, places: &ScriptDirectories, trust: &Arc<Trust>) {
     let Some((_, Ok(Some(script)))) = look(places, trust).await else { return };
     if script.state == ScriptState::Approved {
-        append(settings);
+        append(settings, PATH);
     }
 }
 
-fn append(settings: &mut Vec<Setting>) {
+/// Adds a script to the settings of `env-script`, behind the others.
+pub(super) fn append(settings: &mut Vec<Setting>, path: &str) {
     let is_set = |key: &str| settings.iter().any(|setting| setting.key == key);
     // The plugin refuses settings with both keys, and its message must not be lost.
     if is_set("scripts") && is_set("directory_names") {
         return;
     }
     let mut values = configured(settings);
-    values.push(PATH.to_owned());
+    values.push(path.to_owned());
     settings.retain(|setting| setting.key != "scripts" && setting.key != "directory_names");
     settings.push(Setting { key: "scripts".to_owned(), values });
 }
@@ -94,7 +95,7 @@ mod tests {
     fn an_approved_script_runs_behind_all_others() {
         let appended = |settings: &[Setting]| {
             let mut settings = settings.to_vec();
-            append(&mut settings);
+            append(&mut settings, PATH);
             settings
         };
         let usual = ["{config}/env-setup.sh", "{cwd}/.agentd-env.sh", "{session}/env-setup.sh", PATH];
@@ -112,7 +113,13 @@ mod tests {
         let session = directory.path().canonicalize().unwrap().join("k3m");
         std::fs::create_dir(&session).unwrap();
         let trust = Arc::new(Trust::open(directory.path()).unwrap());
-        let places = ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: session.clone(), given: None };
+        let places = ScriptDirectories {
+            config: "/c".into(),
+            cwd: "/w".into(),
+            session: session.clone(),
+            given: None,
+            workflow: None,
+        };
         let file = session.join(NAME);
         let write = |text: &str| agentd_host::files::write(&file, text.as_bytes()).unwrap();
         let found = async || {

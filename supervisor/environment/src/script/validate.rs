@@ -16,9 +16,9 @@ use agentd_api::validation::Warning;
 use agentd_api::doctor::shell_word;
 
 use super::directories::{ScriptDirectories, ScriptOrigin};
-use super::proposed;
 use super::trust::{Script, Trust, TrustError};
 use super::upward::ScriptPlace;
+use super::{proposed, workflow};
 use crate::lock::locked;
 use crate::login::capture::Capture;
 use agentd_api::chain;
@@ -159,7 +159,8 @@ pub(crate) async fn scripts(
     syntax: (&Syntax, &Capture),
 ) -> Scripts {
     let mut all = Scripts::default();
-    for name in names {
+    let of_workflow = workflow::path(places).filter(|_| !names.is_empty()).map(str::to_owned);
+    for name in names.iter().chain(&of_workflow) {
         let (trust, name, in_places, home) =
             (Arc::clone(trust), name.clone(), places.clone(), home.map(Path::to_owned));
         let look = move || {
@@ -275,7 +276,13 @@ mod tests {
     #[test]
     fn a_script_that_must_not_run_has_changed_or_is_gone_is_reported() {
         let ran = |digest: &str| Digests::from([("/w/s".into(), digest.to_owned())]);
-        let places = ScriptDirectories { config: "/c".into(), cwd: "/w".into(), session: "/s".into(), given: None };
+        let places = ScriptDirectories {
+            config: "/c".into(),
+            cwd: "/w".into(),
+            session: "/s".into(),
+            given: None,
+            workflow: None,
+        };
         let reason = |ours, looked: &Result<Option<Script>, TrustError>, ran: Option<&Digests>| {
             let origin = if ours { ScriptOrigin::User } else { ScriptOrigin::Foreign };
             let place = ScriptPlace { script: "/w/s".into(), directory: "/w".into(), is_above: false };

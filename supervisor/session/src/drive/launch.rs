@@ -88,6 +88,7 @@ impl Driver {
                 }
                 Ok(())
             }
+            Some(Progress::Workflow(changed)) => self.put_into_force(*changed).await,
             Some(Progress::Observed { observed, go_on }) => {
                 let compared = staleness::observed(&self.recorder.state, *observed, &self.facts());
                 self.pass(compared, go_on).await

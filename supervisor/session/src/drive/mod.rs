@@ -23,6 +23,7 @@ mod terms;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod workflow;
 mod writable;
 
 use std::sync::Arc;
@@ -65,6 +66,7 @@ use repositories::{RepositoryTask, repository_report};
 use silent::ForcedStop;
 use terms::Terms;
 use timers::Timers;
+use workflow::{WorkflowTask, examination};
 use writable::errno_of;
 
 /// Request to a driver.
@@ -115,6 +117,8 @@ pub(crate) struct Driver {
     readings: Readings,
     /// The work on a repository beside the running agent.
     repository: Option<RepositoryTask>,
+    /// The examination of a workflow beside the running agent.
+    workflow: Option<WorkflowTask>,
     /// The stop that is under way.
     stop: Stop,
     /// Whether processes from before the daemon's start may carry the session's mark.
@@ -151,6 +155,7 @@ impl Driver {
             timers: Timers::default(),
             readings: Readings::default(),
             repository: None,
+            workflow: None,
             stop: Stop::default(),
             may_have_remains,
             outside,
@@ -225,6 +230,7 @@ impl Driver {
                 () = shutdown.cancelled() => {
                     self.launching.bring_up = None;
                     self.repository = None;
+                    self.workflow = None;
                     self.recorder.remember(true).await;
                     return Ok(());
                 }
@@ -242,6 +248,7 @@ impl Driver {
                 renewal = renewal_result(&mut self.launching.renewal) => self.renewed(renewal).await?,
                 read = facts(&mut self.readings) => self.facts_read(read).await?,
                 report = repository_report(&mut self.repository) => self.repository_reported(report).await?,
+                examined = examination(&mut self.workflow) => self.workflow_examined(examined).await?,
                 true = self.terms.changed() => self.renew(),
                 () = until(due) => {
                     if self.timers.begin() {
@@ -356,6 +363,7 @@ impl Driver {
         while self.recorder.read_on().await? {
             self.forget_files().await;
             self.take_over_spec().await;
+            self.take_over_workflow();
             // This fault point has no error to return.
             let _ = agentd_fault::at(Point::DaemonApplyAfter);
             self.publish();
@@ -496,6 +504,7 @@ impl Driver {
         }
         self.is_reading();
         self.mind_repositories();
+        self.mind_workflow();
         self.arm();
         if !self.recorder.has_shown((self.phase(), self.timers.next_restart)) {
             // The configuration changed the phase without a record.

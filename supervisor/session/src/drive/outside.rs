@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentd_api::facts::SessionFacts;
+use agentd_api::workflow::WorkflowSpec;
 use async_trait::async_trait;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 use tracing::Instrument as _;
 
@@ -16,6 +17,7 @@ use crate::generation::Generation;
 use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError};
 use crate::launch_plan::LaunchPlan;
 use crate::repositories;
+use crate::workflow::{self, Examined};
 use agentd_decide::repositories::RepositoryWork;
 
 /// The parts of the system that a driver acts on. [`Processes`] starts real processes; a test starts none.
@@ -27,6 +29,9 @@ pub(crate) trait Outside: fmt::Debug + Send + Sync {
     /// Begins the work on a repository in a task of its own.
     fn repository(&self, plan: Arc<LaunchPlan>, work: RepositoryWork, report: mpsc::Sender<Progress>)
     -> JoinHandle<()>;
+
+    /// Begins the examination of a workflow in a task of its own. It ends with an outcome that is new.
+    fn workflow(&self, plan: Arc<LaunchPlan>, wanted: WorkflowSpec, say: oneshot::Sender<Examined>) -> JoinHandle<()>;
 
     /// Reads the facts about a session's directory.
     async fn facts(&self, generation: Arc<Generation>, directory: PathBuf) -> SessionFacts;
@@ -59,6 +64,15 @@ impl Outside for Processes {
     ) -> JoinHandle<()> {
         let working = async move { repositories::of_running(&plan, &work, &report).await };
         tokio::spawn(working.in_current_span())
+    }
+
+    fn workflow(&self, plan: Arc<LaunchPlan>, wanted: WorkflowSpec, say: oneshot::Sender<Examined>) -> JoinHandle<()> {
+        let examining = async move {
+            let examined = workflow::until_news(&plan, &wanted, plan.workflow_failure.as_ref()).await;
+            // The driver may have dropped the examination.
+            let _ = say.send(examined);
+        };
+        tokio::spawn(examining.in_current_span())
     }
 
     async fn facts(&self, generation: Arc<Generation>, directory: PathBuf) -> SessionFacts {

@@ -29,7 +29,7 @@ impl Drop for RepositoryTask {
 impl Driver {
     /// Begins the work on the repository that is due, and drops work that the specification no longer wants.
     pub(super) fn mind_repositories(&mut self) {
-        let (state, spec) = (&self.recorder.state, &self.recorder.document.spec);
+        let (state, spec) = (&self.recorder.state, self.terms.spec());
         let is_running = matches!(&state.run, Run::Running(running) if running.ending.is_none());
         if !is_running || self.timers.is_retrying() || !matches!(self.recorder.port, Port::Keeper(_)) {
             self.repository = None;

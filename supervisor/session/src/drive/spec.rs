@@ -14,7 +14,9 @@ impl Driver {
         }
         self.renew();
         self.timers.limits_changed();
-        let begins_again = |change: &ChangedField| change.effect == Effect::NextLaunch || change.field == "repos";
+        let begins_again = |change: &ChangedField| {
+            change.effect == Effect::NextLaunch || ["repos", "workflow"].contains(&&*change.field)
+        };
         if changes.iter().any(begins_again) {
             self.launching.bring_up = None;
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::quantity::Time;
+use agentd_api::session::SessionSpec;
 use agentd_keeper::protocol::StopTimes;
 use jiff::Timestamp;
 use tokio::sync::watch;
@@ -18,6 +19,7 @@ use agentd_decide::staleness::StalenessSettings;
 use agentd_decide::state::State;
 use agentd_decide::verdict::RequiredPrerequisites;
 use agentd_decide::waits::WaitLimits;
+use agentd_decide::workflow::Workflow;
 
 /// The generation in force, with what it means for the session.
 pub(crate) struct Terms {
@@ -26,6 +28,10 @@ pub(crate) struct Terms {
     generations: watch::Receiver<Arc<Generation>>,
     /// Label of the agent, for permission rules and plugins.
     agent: String,
+    /// The specification with what the session's workflow needs.
+    spec: Arc<SessionSpec>,
+    /// The workflow for which `spec` was made.
+    workflow: Workflow,
     /// The session's prerequisites under this generation.
     needed: RequiredPrerequisites,
     /// agentd's own MCP server for the session's agent.
@@ -37,9 +43,12 @@ pub(crate) struct Terms {
 impl Terms {
     pub(super) fn new(generations: &Generations, document: &Document, state: &State) -> Self {
         let generation = generations.now();
+        let spec = state.workflow.in_force(&document.spec);
         Self {
             agent: generation.agent_label(&document.spec),
-            needed: needed(&generation, document, state),
+            needed: needed(&generation, &spec, state),
+            spec,
+            workflow: state.workflow.clone(),
             mcp: mcp::server(&generation, &document.id, &document.spec),
             staleness: staleness::settings(&generation.config.staleness),
             generation,
@@ -55,14 +64,26 @@ impl Terms {
     /// Takes over the generation in force.
     pub(super) fn renew(&mut self, document: &Document, state: &State) {
         self.generation = Arc::clone(&self.generations.borrow_and_update());
-        self.needed = needed(&self.generation, document, state);
+        self.spec = state.workflow.in_force(&document.spec);
+        self.workflow = state.workflow.clone();
+        self.needed = needed(&self.generation, &self.spec, state);
         self.mcp = mcp::server(&self.generation, &document.id, &document.spec);
         self.staleness = staleness::settings(&self.generation.config.staleness);
     }
 
+    /// Returns the specification with what the session's workflow needs.
+    pub(super) fn spec(&self) -> &Arc<SessionSpec> {
+        &self.spec
+    }
+
+    /// Reports whether the session has another workflow than the one that these terms were made for.
+    pub(super) fn has_another_workflow(&self, state: &State) -> bool {
+        self.workflow != state.workflow
+    }
+
     pub(super) fn facts<'a>(&'a self, document: &'a Document) -> Facts<'a> {
         Facts {
-            spec: &document.spec,
+            spec: &self.spec,
             generation: document.generation,
             now: Timestamp::now(),
             replay_quiet: self.generation.config.launch.replay_quiet.0,
@@ -109,9 +130,9 @@ impl Terms {
 
 /// Returns the session's prerequisites. An invalid configuration may lack some, so the recorded ones are used
 /// instead.
-fn needed(generation: &Generation, document: &Document, state: &State) -> RequiredPrerequisites {
+fn needed(generation: &Generation, spec: &SessionSpec, state: &State) -> RequiredPrerequisites {
     match generation.launchable() {
-        Ok(()) => generation.needs(&document.spec),
+        Ok(()) => generation.needs(spec),
         Err(_) => state.prerequisites.iter().map(|report| (report.name.clone(), report.on_failure)).collect(),
     }
 }

@@ -7,6 +7,7 @@ use agentd_api::event::{AgentExited, AgentStarted, Cause, KeeperStarted};
 use agentd_api::facts::{Repository, SessionFacts};
 use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, SessionSpec, SessionView};
+use agentd_api::workflow::WorkflowSpec;
 use agentd_config::{Loaded, Sources};
 use agentd_decide::repositories::RepositoryWork;
 use agentd_decide::rules::LaunchTerms;
@@ -27,6 +28,7 @@ use crate::generation::Generation;
 use crate::journal_port::Journal;
 use crate::launch::{Connection, KeeperLimits, LaunchError};
 use crate::launch_plan::LaunchPlan;
+use crate::workflow::Examined;
 
 /// Process id of the keeper and of its agent. No process of the machine has it.
 const NO_PROCESS: u32 = u32::MAX / 2;
@@ -45,6 +47,10 @@ impl Outside for NoProcesses {
     }
 
     fn repository(&self, _: Arc<LaunchPlan>, _: RepositoryWork, _: mpsc::Sender<Progress>) -> JoinHandle<()> {
+        tokio::spawn(std::future::pending())
+    }
+
+    fn workflow(&self, _: Arc<LaunchPlan>, _: WorkflowSpec, _: oneshot::Sender<Examined>) -> JoinHandle<()> {
         tokio::spawn(std::future::pending())
     }
 

@@ -8,6 +8,7 @@ use agentd_api::SessionId;
 use agentd_api::reason;
 use agentd_api::repository::{RepositoryAction, RepositoryChanged, RepositorySpec, RepositoryState};
 use agentd_api::session::SessionSpec;
+use agentd_api::workflow::in_force;
 use agentd_config::AtRemoval;
 use agentd_fault::Point;
 use agentd_host::git::{Found, Git, GitError, Located};
@@ -244,7 +245,9 @@ impl Sessions {
         let is_shared = plan.workspace.is_some() && !heirs.is_empty();
         let heir_of = |known: &KnownRepository| {
             let name = known.spec.name();
-            let has_it = |spec: &SessionSpec| spec.repository(&name).is_some_and(|it| it.place() == known.spec.place());
+            let has_it = |spec: &SessionSpec| {
+                in_force(spec, None, &[]).repository(&name).is_some_and(|it| it.place() == known.spec.place())
+            };
             let heir = heirs.iter().find(|(_, spec)| has_it(spec)).or(heirs.first().filter(|_| is_shared));
             heir.map(|(id, _)| (known.clone(), id.clone()))
         };

@@ -6,6 +6,8 @@ mod keep;
 mod scripts;
 mod terminal;
 
+pub(super) use scripts::allow_file;
+
 use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, FileView, StepView, VariableView};
 use serde::Serialize;
 

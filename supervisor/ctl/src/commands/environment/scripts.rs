@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::Call;
@@ -68,6 +68,11 @@ async fn proposal(context: &Context, session: &str, diff: bool) -> Result<(Docum
     // The path of the list is that of the daemon, which may run in another directory tree than this program.
     let path = found.value.looked_for.first().cloned().unwrap_or_default();
     Ok((found, path))
+}
+
+/// Shows one file, and approves it.
+pub(in crate::commands) async fn allow_file(context: &Context, file: &Path, yes: bool) -> Result<u8, Error> {
+    allow(context, &Subject::Directory(file.to_owned()), yes).await
 }
 
 async fn allow(context: &Context, subject: &Subject, yes: bool) -> Result<u8, Error> {

@@ -22,6 +22,7 @@ use std::time::Duration;
 use agentd_api::scripts::ScriptState;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 pub use sources::sourced;
 
@@ -40,6 +41,8 @@ pub struct Trust {
     record: Mutex<Record>,
     /// Set if the file exists but could not be read. Then no approval is known, and the file is never overwritten.
     is_unread: AtomicBool,
+    /// Number of decisions since the start.
+    decisions: watch::Sender<u64>,
 }
 
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -144,6 +147,7 @@ impl Trust {
             contents: state.join("approved"),
             record: Mutex::new(record),
             is_unread: AtomicBool::new(false),
+            decisions: watch::Sender::default(),
         })
     }
 
@@ -158,7 +162,7 @@ impl Trust {
             );
             let record = Mutex::new(Record { version: VERSION, ..Record::default() });
             let (file, contents) = (state.join("trust.json"), state.join("approved"));
-            Self { file, contents, record, is_unread: AtomicBool::new(true) }
+            Self { file, contents, record, is_unread: AtomicBool::new(true), decisions: watch::Sender::default() }
         })
     }
 
@@ -253,7 +257,13 @@ impl Trust {
             .map_err(|source| TrustError::Keep { path: self.file.clone(), source })?;
         *record = changed;
         self.forget_contents(&record);
+        self.decisions.send_modify(|count| *count += 1);
         Ok(())
+    }
+
+    /// Returns a receiver that changes with each decision.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.decisions.subscribe()
     }
 
     /// Stores the content for later comparison, without the values of secrets that the script assigns.
