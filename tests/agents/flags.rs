@@ -19,6 +19,10 @@ pub(crate) struct Flags {
     pub(crate) resume: bool,
     /// `--fork`: offer `session/fork` too, which copies a conversation.
     pub(crate) fork: bool,
+    /// `--directories`: offer to take further directories.
+    pub(crate) directories: bool,
+    /// `--bound`: know a conversation only in the directory in which it was created, as Claude does.
+    pub(crate) bound: bool,
     /// `--load-fails`: offer to load conversations, and fail.
     pub(crate) load_fails: bool,
     /// `--replay-after-response`: send the history after the response to `session/load` instead of before.
@@ -61,6 +65,8 @@ impl Flags {
                 "--no-load" => flags.no_load = true,
                 "--resume" => flags.resume = true,
                 "--fork" => flags.fork = true,
+                "--directories" => flags.directories = true,
+                "--bound" => flags.bound = true,
                 "--load-fails" => flags.load_fails = true,
                 "--replay-after-response" => flags.replay_after_response = true,
                 "--banner" => flags.banner = true,

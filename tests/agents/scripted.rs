@@ -87,6 +87,8 @@ fn serve(flags: Flags) {
         said: String::new(),
         account,
         servers: Value::Null,
+        opened: Value::Null,
+        blocks: Value::Null,
         mcp: None,
     };
     agent.run();
@@ -137,6 +139,10 @@ struct Agent {
     account: Option<Account>,
     /// The MCP servers that the client named when it opened the conversation.
     servers: Value,
+    /// The parameters of the last request to open a conversation.
+    opened: Value,
+    /// The texts of the last prompt, with those that the client added.
+    blocks: Value,
     /// Client of the first server, if it was started.
     mcp: Option<McpClient>,
 }
@@ -174,6 +180,7 @@ impl Agent {
         }
         if !params["mcpServers"].is_null() {
             self.servers = params["mcpServers"].clone();
+            self.opened = params.clone();
         }
         match method {
             "initialize" => {
@@ -207,7 +214,11 @@ impl Agent {
 
     fn introduction(&self) -> Value {
         let mut session = json!({});
-        for (name, is_offered) in [("resume", self.flags.resume), ("fork", self.flags.fork)] {
+        for (name, is_offered) in [
+            ("resume", self.flags.resume),
+            ("fork", self.flags.fork),
+            ("additionalDirectories", self.flags.directories),
+        ] {
             if is_offered {
                 session[name] = json!({});
             }
@@ -232,12 +243,17 @@ impl Agent {
         self.requests += 1;
         self.conversation = Some(Conversation { id: conversation.clone(), turns });
         self.store();
+        if let Some(file) = self.file(&conversation).filter(|_| self.flags.bound) {
+            fs::write(file.with_extension("cwd"), self.opened["cwd"].to_string()).expect("the store is writable");
+        }
         self.answer(id, &json!({ "sessionId": conversation }));
     }
 
     fn load(&mut self, id: &Value, method: &str, conversation: &str) {
         let stored = self.file(conversation).and_then(|file| fs::read(file).ok());
-        let Some(stored) = stored.filter(|_| !self.flags.load_fails) else {
+        let created = self.file(conversation).and_then(|file| fs::read_to_string(file.with_extension("cwd")).ok());
+        let is_here = created.is_none_or(|created| created == self.opened["cwd"].to_string());
+        let Some(stored) = stored.filter(|_| is_here && !self.flags.load_fails) else {
             let message = format!("no conversation {conversation}");
             return send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": message } }));
         };
@@ -263,6 +279,7 @@ impl Agent {
         self.said.clear();
         let blocks = params["prompt"].as_array().cloned().unwrap_or_default();
         // A client may add notes before the user's text, which is the last text.
+        self.blocks = blocks.iter().map(|block| block["text"].clone()).collect();
         let text = blocks.iter().filter_map(|block| block["text"].as_str()).next_back().unwrap_or_default().to_owned();
         if self.lost {
             return fail(id, -32002, "Session not found");
@@ -332,6 +349,8 @@ impl Agent {
             }
             "env" => self.say(&environment()),
             "unicode" => self.say_in_escapes(&environment()),
+            "opened" => self.say(&json!([self.opened["cwd"], self.opened["additionalDirectories"]]).to_string()),
+            "blocks" => self.say(&self.blocks.to_string()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),
             // Like an agent that asks for no permission.

@@ -101,5 +101,6 @@ mod units;
 mod validate;
 mod variables;
 mod whole_life;
+mod workflow;
 #[cfg(target_os = "linux")]
 mod worlds;

@@ -258,7 +258,7 @@ impl State {
                 // A launch that staleness forbids is not repeated.
                 if is_forbidden {
                     self.crashes.clear();
-                } else if preparing.reason == LaunchReason::Restart {
+                } else if preparing.reason.is_own() {
                     self.crashes.push(self.updated);
                 }
                 self.run = Run::Ended(Ended::Failed(message.to_owned()));
@@ -306,7 +306,7 @@ impl State {
         }
         let (ending, turn, lived) = match &mut self.run {
             Run::Running(running) => {
-                let lived = running.opening == Opening::Open || running.reason == LaunchReason::Restart;
+                let lived = running.opening == Opening::Open || running.reason.is_own();
                 let turn = running.turn.take().map(|turn| {
                     let calls = running.names_of(&turn.tool_calls);
                     (turn, calls)
@@ -314,9 +314,7 @@ impl State {
                 (running.ending.take(), turn, lived)
             }
             // The agent could not be executed, which ends the launch.
-            Run::Preparing(preparing) if exited.exec_error.is_some() => {
-                (None, None, preparing.reason == LaunchReason::Restart)
-            }
+            Run::Preparing(preparing) if exited.exec_error.is_some() => (None, None, preparing.reason.is_own()),
             // The keeper ended before it had an agent. The launch continues without it.
             Run::Preparing(_) => {
                 self.keeper = None;

@@ -210,7 +210,7 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         Command::Stop { reason, cause } => match phase {
             // A stop is already in progress, or the session has already ended.
             Phase::Stopped | Phase::Failed => Ok(Batch::default().into()),
-            Phase::Stopping if !state.is_unusable() => Ok(Batch::default().into()),
+            Phase::Stopping if !state.is_started_again() => Ok(Batch::default().into()),
             // A stop before the restart cancels the restart. The session is stopped at once, and its queued prompts
             // are dropped.
             Phase::BackingOff => {
@@ -272,7 +272,7 @@ fn prompt(
         return Ok(Decision { batch: Batch::default(), turn, known_since });
     }
     // A session that waits for the restart of its agent accepts prompts; they wait for the restart too.
-    if phase.is_over() || (phase == Phase::Stopping && !state.is_unusable()) {
+    if phase.is_over() || (phase == Phase::Stopping && !state.is_started_again()) {
         return Err(Refusal::NotRunning { phase });
     }
     if text.trim().is_empty() {

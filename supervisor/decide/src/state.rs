@@ -453,9 +453,11 @@ impl State {
         self.forced_by.as_ref().or(self.degraded_by.as_ref())
     }
 
-    /// Reports whether the agent is being ended because it cannot work any more. Such an agent is started again.
-    pub fn is_unusable(&self) -> bool {
-        matches!(&self.run, Run::Running(running) if matches!(running.ending, Some(EndReason::Unusable(_))))
+    /// Reports whether the agent is being ended and then started again: it cannot work any more, or another workflow came
+    /// into force.
+    pub fn is_started_again(&self) -> bool {
+        let Run::Running(running) = &self.run else { return false };
+        matches!(running.ending, Some(EndReason::Unusable(_) | EndReason::Switch))
     }
 
     /// Reports whether the condition `AgentStarted` has this reason.

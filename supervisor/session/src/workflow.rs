@@ -36,7 +36,7 @@ pub(crate) async fn until_news(plan: &LaunchPlan, wanted: &WorkflowSpec, known: 
     for failures in 1_u32.. {
         approvals.mark_unchanged();
         let examined = examine(plan, wanted).await;
-        if examined.as_ref().err() != known {
+        if examined.is_ok() || examined.as_ref().err() != known {
             return examined;
         }
         let pause = tokio::time::sleep(doubled(FIRST, failures, LONGEST));

@@ -35,9 +35,11 @@ fn git(directory: &Path, arguments: &[&str]) -> String {
 
 /// Makes a commit that adds or changes a file, and returns its id.
 fn commit(directory: &Path, file: &str, text: &str) -> String {
-    fs::write(directory.join(file), text).unwrap();
+    let path = directory.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
     git(directory, &["add", file]);
-    git(directory, &["commit", "-qm", text.trim()]);
+    git(directory, &["commit", "-qm", file]);
     git(directory, &["rev-parse", "HEAD"])
 }
 
@@ -63,7 +65,7 @@ impl Remote {
         Self { bare, own }
     }
 
-    fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         self.bare.display().to_string()
     }
 
@@ -80,7 +82,7 @@ impl Remote {
     }
 
     /// Pushes a new commit to a branch, and returns its id.
-    fn push(&self, branch: &str, file: &str, text: &str) -> String {
+    pub(crate) fn push(&self, branch: &str, file: &str, text: &str) -> String {
         git(&self.own, &["switch", "-q", branch]);
         let id = commit(&self.own, file, text);
         git(&self.own, &["push", "-q", self.bare.to_str().unwrap(), branch]);

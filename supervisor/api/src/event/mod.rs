@@ -295,6 +295,13 @@ pub enum LaunchReason {
     Unknown,
 }
 
+impl LaunchReason {
+    /// Reports whether agentd starts the agent again by itself, and not at a client's request.
+    pub fn is_own(self) -> bool {
+        matches!(self, Self::Restart | Self::Workflow)
+    }
+}
+
 /// Data of the record `launch.started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LaunchStarted {

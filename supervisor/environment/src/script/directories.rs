@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::trust::Script;
 use super::upward::{self, ScriptPlace};
+use super::workflow;
 
 /// The directories that a script's path may start with.
 #[derive(Debug, Clone)]
@@ -103,9 +104,9 @@ impl ScriptDirectories {
     /// home.
     pub(crate) fn locate(&self, path: &str, home: Option<&Path>) -> Option<(ScriptPlace, ScriptOrigin)> {
         let (script, origin) = self.resolve(path)?;
-        if let Some(of) = self.workflow.as_ref().filter(|of| of.script == script) {
+        if let Some(of) = self.workflow.as_ref().filter(|_| path == workflow::PATH) {
             // It is approved by its own path, as a script above the session's directory is.
-            let place = ScriptPlace { script, directory: of.directory.clone(), is_above: true };
+            let place = ScriptPlace { script: of.script.clone(), directory: of.directory.clone(), is_above: true };
             return Some((place, ScriptOrigin::Foreign));
         }
         let place = match path.strip_prefix("{cwd}/").and_then(|name| upward::places(&self.cwd, name, home).pop()) {

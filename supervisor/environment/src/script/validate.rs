@@ -159,7 +159,7 @@ pub(crate) async fn scripts(
     syntax: (&Syntax, &Capture),
 ) -> Scripts {
     let mut all = Scripts::default();
-    let of_workflow = workflow::path(places).filter(|_| !names.is_empty()).map(str::to_owned);
+    let of_workflow = places.workflow.as_ref().filter(|_| !names.is_empty()).map(|_| workflow::PATH.to_owned());
     for name in names.iter().chain(&of_workflow) {
         let (trust, name, in_places, home) =
             (Arc::clone(trust), name.clone(), places.clone(), home.map(Path::to_owned));

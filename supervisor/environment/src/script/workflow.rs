@@ -5,16 +5,15 @@ use agentd_plugin_host::Setting;
 use super::directories::ScriptDirectories;
 use super::proposed::append;
 
-/// Returns the path of the workflow's script for a provider.
-pub(super) fn path(places: &ScriptDirectories) -> Option<&str> {
-    places.workflow.as_ref()?.script.to_str()
-}
+/// Path of the workflow's script for a provider. The script itself lies elsewhere: the grant of `env-script` covers the
+/// session's directory, and not every workflow's.
+pub(super) const PATH: &str = "{session}/workflow-env.sh";
 
 /// Adds the workflow's script to the settings of `env-script`. Without an approval the launch fails, as for a script of
 /// the directory.
 pub(crate) fn add(settings: &mut Vec<Setting>, places: &ScriptDirectories) {
-    if let Some(path) = path(places) {
-        append(settings, path);
+    if places.workflow.is_some() {
+        append(settings, PATH);
     }
 }
 
@@ -38,11 +37,11 @@ mod tests {
         assert!(settings.is_empty());
         places.workflow = Some(of);
         add(&mut settings, &places);
-        assert_eq!(settings[0].values.last().unwrap(), "/flows/env.sh");
+        assert_eq!(settings[0].values.last().unwrap(), PATH);
         assert_eq!(settings[0].values.len(), 4);
-        let (place, _) = places.locate("/flows/env.sh", None).unwrap();
-        assert_eq!(place.directory.to_str(), Some("/flows"));
-        let (place, _) = places.locate("/other.sh", None).unwrap();
+        let (place, _) = places.locate(PATH, None).unwrap();
+        assert_eq!((place.script.to_str(), place.directory.to_str()), (Some("/flows/env.sh"), Some("/flows")));
+        let (place, _) = places.locate("{session}/env-setup.sh", None).unwrap();
         assert_eq!(place.directory.to_str(), Some("/w"));
     }
 }

@@ -497,6 +497,10 @@ impl Driver {
                     // Changes after the stop are not the agent's work.
                     if !self.is_reading() {
                         self.stop_agent().await?;
+                        if self.recorder.has_ended() {
+                            // The keeper was gone already. No event follows, so its end is completed now.
+                            continue;
+                        }
                     }
                     break;
                 }
