@@ -252,7 +252,8 @@ impl Agent {
     fn load(&mut self, id: &Value, method: &str, conversation: &str) {
         let stored = self.file(conversation).and_then(|file| fs::read(file).ok());
         let created = self.file(conversation).and_then(|file| fs::read_to_string(file.with_extension("cwd")).ok());
-        let is_here = created.is_none_or(|created| created == self.opened["cwd"].to_string());
+        let asked = self.opened["cwd"].to_string();
+        let is_here = created.is_none_or(|created| created == asked);
         let Some(stored) = stored.filter(|_| is_here && !self.flags.load_fails) else {
             let message = format!("no conversation {conversation}");
             return send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": message } }));

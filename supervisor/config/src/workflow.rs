@@ -82,11 +82,12 @@ fn check(mut description: WorkflowDescription) -> Result<WorkflowDescription, St
         return Err(format!("there are more than {MOST} paths or prerequisites"));
     }
     if let Some(path) = description.paths.iter().find(|path| !path.is_absolute() && !is_below(path)) {
-        return Err(format!("the path {path:?} leads out of the workflow's directory; write it as an absolute path"));
+        let path = path.display();
+        return Err(format!("the path {path} leads out of the workflow's directory; write it as an absolute path"));
     }
     match &description.environment_script {
         Some(script) if !is_below(script) || script.file_name().is_none() => {
-            Err(format!("the script {script:?} is not below the workflow's directory"))
+            Err(format!("the script {} is not below the workflow's directory", script.display()))
         }
         _ => Ok(description),
     }

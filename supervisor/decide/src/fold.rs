@@ -13,6 +13,7 @@ use agentd_api::event::{
 };
 use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{Condition, PermissionOrigin};
+use agentd_api::workflow::WorkflowChanged;
 use agentd_api::{Body, Event};
 use jiff::{SignedDuration, Timestamp};
 
@@ -54,15 +55,7 @@ impl State {
                 self.workflow.requested(&changed.spec);
                 self.spec_changed(changed);
             }
-            Body::WorkflowChanged(changed) => {
-                let is_another = self.workflow.changed(changed);
-                if let Run::Running(running) = &mut self.run
-                    && running.ending.is_none()
-                    && is_another
-                {
-                    running.ending = Some(EndReason::Switch);
-                }
-            }
+            Body::WorkflowChanged(changed) => self.workflow_changed(changed),
             Body::WorkflowFailed(failed) => self.workflow.failed(failed),
             Body::RepositoryChanged(changed) => self.repositories.changed(changed, self.updated),
             Body::SessionCreated(created) => self.created(created),
@@ -178,6 +171,17 @@ impl State {
             }
             Body::SessionObserved(_) => self.observed = Some(event.time),
             _ => {}
+        }
+    }
+
+    /// Ends a running agent that has another workflow.
+    fn workflow_changed(&mut self, changed: &WorkflowChanged) {
+        let is_another = self.workflow.changed(changed);
+        if let Run::Running(running) = &mut self.run
+            && running.ending.is_none()
+            && is_another
+        {
+            running.ending = Some(EndReason::Switch);
         }
     }
 

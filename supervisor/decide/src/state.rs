@@ -434,10 +434,9 @@ impl State {
             Run::Ended(Ended::Pending) => Phase::Pending,
             Run::Ended(Ended::Stopped) => Phase::Stopped,
             Run::Ended(Ended::Failed(_)) => Phase::Failed,
-            Run::Ended(Ended::Switching) => Phase::Preparing,
             Run::Preparing(preparing) if preparing.stop => Phase::Stopping,
             Run::Preparing(_) if self.is_waiting() || staleness::question(self).is_some() => Phase::Waiting,
-            Run::Preparing(_) => Phase::Preparing,
+            Run::Ended(Ended::Switching) | Run::Preparing(_) => Phase::Preparing,
             Run::Running(running) if running.ending.is_some() => Phase::Stopping,
             Run::Running(_) if staleness::question(self).is_some() => Phase::Waiting,
             Run::Running(running) => match (&running.opening, &running.turn) {

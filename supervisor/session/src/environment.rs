@@ -46,7 +46,7 @@ pub(super) async fn provide_environment(
 ) -> Result<(BuiltEnvironment, Vec<MissingPart>), Failure> {
     let kept = on_disk(&plan.environments, &plan.id, Environments::read).await?;
     let refresh = plan.refresh;
-    let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh && !plan.is_environment_new);
+    let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh);
     let refused = again.and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());
     let inspection = validation::inspect_scripts(pipeline(plan).await?, &plan.daemon, &plan.id, &plan.places).await;

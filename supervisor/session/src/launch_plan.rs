@@ -69,8 +69,6 @@ pub(crate) struct LaunchPlan {
     pub workflow: Option<ActiveWorkflow>,
     /// Why the requested workflow is not in force.
     pub workflow_failure: Option<WorkflowFailed>,
-    /// Whether the stored environment is that of another workflow.
-    pub is_environment_new: bool,
     /// The runner under whose names for variables the agent finds its session too.
     pub compatibility: RunnerNames,
     /// Settings for the repositories.
@@ -135,10 +133,9 @@ impl LaunchPlan {
         let schedule = state.expires.zip(state.renews);
         let context = state.context.clone();
         let active = state.workflow.active();
-        Self {
+        let mut plan = Self {
             is_changed: document.generation > 1,
             workflow_failure: state.workflow.failure().cloned(),
-            is_environment_new: state.workflow.has_another_environment(),
             repositories: state.repositories.clone(),
             conversation: state.conversation.clone().filter(|_| !is_fresh),
             is_new: state.times.started.is_none() && state.conversation.is_none(),
@@ -149,7 +146,11 @@ impl LaunchPlan {
             degraded_by,
             schedule,
             ..Self::following(generation, &document.id, (&state.workflow.in_force(&document.spec), active), launch)
+        };
+        if state.workflow.has_another_environment() {
+            plan.refresh = Refresh::Fresh;
         }
+        plan
     }
 
     /// Plans a launch like [`Self::new`], under a workflow. The specification has what the workflow needs.
@@ -187,7 +188,6 @@ impl LaunchPlan {
             conversation: None,
             workflow: None,
             workflow_failure: None,
-            is_environment_new: false,
             compatibility: generation.compatibility(spec),
             repository_settings: config.repositories.clone(),
             workspace: spec.workspace.as_ref().map(|workspace| directories.workspace(workspace.owner(id))),

@@ -196,7 +196,7 @@ mod tests {
     use super::*;
     use jiff::Timestamp;
 
-    fn reason_of(found: Result<Found, Refused>) -> &'static str {
+    fn reason_of(found: &Result<Found, Refused>) -> &'static str {
         match found {
             Ok(_) => "found",
             Err((reason, _)) => reason,
@@ -208,14 +208,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let place = directory.path().canonicalize().unwrap().join("flow");
         let trust = Trust::open(directory.path()).unwrap();
-        assert_eq!(reason_of(look(&trust, None, &place)), reason::NO_WORKFLOW);
+        assert_eq!(reason_of(&look(&trust, None, &place)), reason::NO_WORKFLOW);
         std::fs::create_dir(&place).unwrap();
-        assert_eq!(reason_of(look(&trust, None, &place)), reason::NO_WORKFLOW);
+        assert_eq!(reason_of(&look(&trust, None, &place)), reason::NO_WORKFLOW);
         let write = |name: &str, text: &str| agentd_host::files::write(&place.join(name), text.as_bytes()).unwrap();
         write("workflow.toml", "nam = 1");
-        assert_eq!(reason_of(look(&trust, None, &place)), reason::WORKFLOW_INVALID);
+        assert_eq!(reason_of(&look(&trust, None, &place)), reason::WORKFLOW_INVALID);
         write("workflow.toml", "name = \"flow\"\nenvironment_script = \"env.sh\"");
-        assert_eq!(reason_of(look(&trust, None, &place)), reason::WORKFLOW_INVALID, "the script is missing");
+        assert_eq!(reason_of(&look(&trust, None, &place)), reason::WORKFLOW_INVALID, "the script is missing");
         write("env.sh", "export A=1");
         let open = || look(&trust, None, &place).unwrap().to_approve;
         let names = |open: Vec<(PathBuf, ScriptState)>| open.into_iter().map(|(path, _)| path).collect::<Vec<_>>();
@@ -239,9 +239,9 @@ mod tests {
         let file = other.join("workflow.toml");
         agentd_host::files::write(&file, b"name = \"x\"").unwrap();
         std::os::unix::fs::symlink(&other, clone.join("flow")).unwrap();
-        assert_eq!(reason_of(look(&trust, Some(&clone), &clone.join("flow"))), reason::WORKFLOW_INVALID);
-        assert_eq!(reason_of(look(&trust, Some(&other), &other)), "found");
+        assert_eq!(reason_of(&look(&trust, Some(&clone), &clone.join("flow"))), reason::WORKFLOW_INVALID);
+        assert_eq!(reason_of(&look(&trust, Some(&other), &other)), "found");
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(reason_of(look(&trust, None, &other)), reason::WORKFLOW_UNREADABLE);
+        assert_eq!(reason_of(&look(&trust, None, &other)), reason::WORKFLOW_UNREADABLE);
     }
 }

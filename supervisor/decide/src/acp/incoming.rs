@@ -92,8 +92,9 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Methods that the agent offers for opening an existing conversation.
+/// What the agent offers for opening conversations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "an agent offers each of them or not, and any may stand beside any")]
 pub struct Capabilities {
     pub load: bool,
     pub resume: bool,

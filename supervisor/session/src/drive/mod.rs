@@ -19,6 +19,7 @@ mod renewal;
 mod repositories;
 mod silent;
 mod spec;
+mod stopping;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -27,7 +28,6 @@ mod workflow;
 mod writable;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentd_api::event::StopRequested;
 use agentd_api::hint;
@@ -36,7 +36,6 @@ use agentd_api::reason;
 use agentd_api::session::Phase;
 use agentd_api::{Body, Code, Problem, SessionId, TurnId};
 use agentd_fault::Point;
-use agentd_keeper::protocol::ToKeeper;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
@@ -47,7 +46,6 @@ use crate::document::Document;
 use crate::follow::DriverError;
 use crate::generation::Generations;
 use crate::journal_port::{Port, PortError};
-use crate::launch::LinkError;
 use crate::{Published, aside, ending, pulse};
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
@@ -63,7 +61,7 @@ use reading::{Readings, facts};
 use recorder::{Recorder, is_of_the_disk};
 use renewal::{RenewalState, renewal_result};
 use repositories::{RepositoryTask, repository_report};
-use silent::ForcedStop;
+use stopping::Stop;
 use terms::Terms;
 use timers::Timers;
 use workflow::{WorkflowTask, examination};
@@ -125,15 +123,6 @@ pub(crate) struct Driver {
     may_have_remains: bool,
     outside: Arc<dyn Outside>,
     inbox: mpsc::Receiver<Box<Request>>,
-}
-
-/// A stop of the agent that is under way.
-#[derive(Debug, Default)]
-struct Stop {
-    /// Whether the keeper was asked to stop the agent.
-    sent: bool,
-    /// A stop that ends, or will end, the keeper by force.
-    forced: Option<ForcedStop>,
 }
 
 impl Driver {
@@ -513,32 +502,6 @@ impl Driver {
         if !self.recorder.has_shown((self.phase(), self.timers.next_restart)) {
             // The configuration changed the phase without a record.
             self.publish();
-        }
-        Ok(())
-    }
-
-    async fn stop_agent(&mut self) -> Result<(), DriverError> {
-        if self.stop.sent {
-            return Ok(());
-        }
-        let times = self.terms.stop_times();
-        if agentd_fault::at(Point::DaemonStopBefore).is_err() {
-            return self.line_lost().await;
-        }
-        let answer = self.terms.generation.keeper_patience().answer;
-        let Port::Keeper(link) = &mut self.recorder.port else { return self.line_lost().await };
-        match link.call(&ToKeeper::Stop(times)).await {
-            Ok(_) => {
-                self.stop.sent = true;
-                let ends = Duration::from_millis(times.close_ms.saturating_add(times.term_ms));
-                self.timers.stop_due = Instant::now().checked_add(ends.saturating_add(answer));
-            }
-            Err(LinkError::Silent { .. }) => {
-                let reach = link.reach();
-                self.go_silent(reach);
-                self.settle_silent().await?;
-            }
-            Err(_) => self.line_lost().await?,
         }
         Ok(())
     }

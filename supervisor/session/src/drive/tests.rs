@@ -26,7 +26,7 @@ use crate::creation;
 use crate::daemon::{Daemon, Programs};
 use crate::generation::Generation;
 use crate::journal_port::Journal;
-use crate::launch::{Connection, KeeperLimits, LaunchError};
+use crate::launch::{Connection, KeeperLimits, LaunchError, LinkError};
 use crate::launch_plan::LaunchPlan;
 use crate::workflow::Examined;
 
