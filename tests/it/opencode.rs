@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 use agentd_api::environment::EnvironmentView;
 use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
-use agentd_api::session::{ConditionType, SessionSpec};
+use agentd_api::session::{ConditionType, Phase, SessionSpec, SessionView};
 use agentd_api::{Body, reason};
 use serde_json::{Value, json};
 
@@ -35,6 +35,7 @@ use crate::harness::quote::quoted;
 use crate::harness::{Daemon, process, require, within};
 use crate::real_agent::{Model, RealAgent, argument, is_held_by_rules, whole_life};
 use crate::repositories::Remote;
+use crate::workflow::{approve, describe};
 
 const TOOL: &str = "bash";
 
@@ -291,6 +292,36 @@ async fn opencode_copies_its_conversation_for_a_session_that_continues_it() {
         let heard = last(words).unwrap().texts("user").join("\n");
         assert!(heard.contains("the word is plum") && !heard.contains(other), "{heard}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_keeps_its_conversation_over_a_switch_of_the_workflow() {
+    let Some(program) = require::opencode() else { return };
+    let daemon = Daemon::start().await;
+    let model = Model::start(TOOL).await;
+    let session = daemon.session(&opencode(&program, &model).spec(&daemon)).await;
+    session.turn("run: echo the word is plum").await;
+    let conversation = session.view().await.status.conversation;
+    let directory = daemon.root().join("flows/review");
+    let file =
+        describe(&directory, "name = \"review\"\nsystem_prompt = \"Judge kindly.\"\nstartup_prompt = \"run: pwd\"\n");
+    approve(&daemon, &file).await;
+    let switch = json!({ "workflow": { "directory": directory } });
+    daemon.client.patch(&session.path(""), &switch, None).await.expect::<Value>(200);
+    let has_worked = |view: &SessionView| {
+        view.active_workflow().is_some() && view.status.phase == Phase::Idle && view.status.queue.is_empty()
+    };
+    session.wait_for("the startup prompt is answered", has_worked).await;
+    assert_eq!(session.view().await.status.conversation, conversation);
+    let asked = model.server.asked();
+    let last = asked.iter().rev().find(|asked| asked.has_tools && asked.texts("tool").len() == 2);
+    let heard = last.expect("it was asked after the tool of the startup prompt").texts("user").join("\n");
+    assert!(heard.contains("the word is plum") && heard.contains("Judge kindly."), "{heard}");
+    // Its process works in the workflow's directory, and its tools where it has the conversation.
+    let found = session.view().await.status.conditions.into_iter().find(|one| one.kind == ConditionType::WorkflowReady);
+    let message = found.unwrap().message;
+    assert!(message.contains("continues its conversation only in"), "{message}");
+    session.turn("run: echo on").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

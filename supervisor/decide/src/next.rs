@@ -22,7 +22,7 @@ use jiff::Timestamp;
 use crate::acp;
 use crate::batch::Batch;
 use crate::exit::exit_reason;
-use crate::note::{Note, note};
+use crate::note::{Note, NoteTerms, note};
 use crate::repositories;
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use crate::staleness::{self, StalenessSettings};
@@ -299,8 +299,13 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             (Batch::of(Body::PermissionRequested(requested)), OpenPermission { request, rpc: asked.rpc.clone() })
         };
         let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
-        let asker =
-            RequestingSession { agent: facts.agent, directory: &facts.spec.directory, home: state.home.as_deref() };
+        let works_in = workflow::certain_directory(state, running, facts.spec);
+        let asker = RequestingSession {
+            agent: facts.agent,
+            directory: &facts.spec.directory,
+            works_in: works_in.as_deref(),
+            home: state.home.as_deref(),
+        };
         let answer = match policy(facts.rules, facts.spec.permissions, asker, draft) {
             _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
             PermissionPolicy::Ask => None,
@@ -461,7 +466,8 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
         .filter(|_| !repositories::holds_turn(state, facts.spec) && !workflow::holds_turn(state, facts.spec))?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
-    let Note { text: note, error: note_error } = note(state, &facts.into());
+    let terms = NoteTerms { directory: state.workflow.directory(facts.spec), ..facts.into() };
+    let Note { text: note, error: note_error } = note(state, &terms);
     let instructions = workflow::instructions(state);
     let notes = [&instructions, &note].into_iter().filter_map(Option::as_deref);
     let line = acp::prompt(rpc, conversation, notes, &queued.prompt);

@@ -148,14 +148,13 @@ fn told(active: &ActiveWorkflow) -> Option<ToldWorkflow> {
 }
 
 /// Returns the directory in which the conversation is opened, and the further directories that the workflow needs.
-/// The second attempt uses the directory in which the conversation was created: some agents look for it only there.
+/// A conversation that only the directory of its creation has is opened there.
 pub(crate) fn directories(state: &State, running: &Running, spec: &SessionSpec) -> (PathBuf, Vec<PathBuf>) {
+    let created = state.conversation_directory.as_ref().filter(|_| !running.fresh && is_bound(state, running));
     let Some(active) = &state.workflow.launched else {
-        let directory = state.conversation_directory.as_ref().filter(|_| running.is_second_attempt);
-        return (directory.unwrap_or(&spec.directory).clone(), Vec::new());
+        return (created.unwrap_or(&spec.directory).clone(), Vec::new());
     };
-    let directory = state.conversation_directory.as_ref().filter(|_| running.is_second_attempt);
-    let directory = directory.unwrap_or(&active.directory).clone();
+    let directory = created.unwrap_or(&active.directory).clone();
     let mut further = vec![spec.directory.clone(), active.directory.clone()];
     further
         .extend(spec.repos.iter().filter_map(|one| state.repositories.known(&one.name())).map(|one| one.place.clone()));
@@ -170,10 +169,27 @@ pub(crate) fn directories(state: &State, running: &Running, spec: &SessionSpec) 
     (directory, kept)
 }
 
+/// Returns the directory to which relative paths of the agent refer. `None` if its process works in another directory
+/// than its conversation.
+pub(crate) fn certain_directory(state: &State, running: &Running, spec: &SessionSpec) -> Option<PathBuf> {
+    let (directory, _) = directories(state, running, spec);
+    let process = state.workflow.launched.as_ref().map_or(&spec.directory, |active| &active.directory);
+    (directory == *process).then_some(directory)
+}
+
+/// Reports whether the agent has the conversation only in the directory of its creation.
+///
+/// opencode opens it elsewhere too, but then it loses the answers to permission requests, and the turn does not end
+/// (1.18.33).
+fn is_bound(state: &State, running: &Running) -> bool {
+    let is_opencode = state.agent.as_ref().is_some_and(|agent| agent.name.eq_ignore_ascii_case("opencode"));
+    running.is_second_attempt || is_opencode
+}
+
 /// Reports whether the conversation is opened once more, in the directory in which it was created.
 pub(crate) fn is_tried_again(state: &State, running: &Running, spec: &SessionSpec) -> bool {
     let (directory, _) = directories(state, running, spec);
-    !running.is_second_attempt && state.conversation_directory.as_ref().is_some_and(|created| *created != directory)
+    state.conversation_directory.as_ref().is_some_and(|created| *created != directory)
 }
 
 /// Returns what the next prompt tells the agent about its workflow.
@@ -187,7 +203,11 @@ pub(crate) fn instructions(state: &State) -> Option<String> {
         (Some(active), _) => {
             let text = active.description.system_prompt.as_deref().unwrap_or_default();
             let name = &active.description.name;
-            Some(format!("Instructions of the workflow {name:?}, which this session follows from now on:\n\n{text}"))
+            let place = active.directory.display();
+            Some(format!(
+                "Instructions of the workflow {name:?}, which this session follows from now on. Its directory is \
+                 {place}.\n\n{text}"
+            ))
         }
         (None, Some(before)) => Some(format!(
             "This session does not follow the workflow {:?} any more: its instructions no longer apply.",

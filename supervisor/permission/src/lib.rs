@@ -99,8 +99,10 @@ impl TryFrom<String> for Pattern {
 pub struct RequestingSession<'a> {
     /// Name of the agent in the configuration.
     pub agent: &'a str,
-    /// Working directory of the session.
+    /// Directory of the session, to which relative patterns refer.
     pub directory: &'a std::path::Path,
+    /// Directory in which the agent works, to which its relative paths refer. `None` if that is not certain.
+    pub works_in: Option<&'a std::path::Path>,
     /// Home directory of the user.
     pub home: Option<&'a str>,
 }

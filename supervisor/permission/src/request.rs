@@ -96,11 +96,9 @@ impl<'a> Request<'a> {
 
     pub(super) fn path(&self, pattern: &str, strict: bool) -> Fits {
         let details = &self.draft.details;
-        let directory = details
-            .directory
-            .as_deref()
-            .map(|inside| paths::normal(inside, self.asker.directory.to_str(), self.asker.home));
-        let directory = directory.as_deref().or(self.asker.directory.to_str());
+        let works_in = self.asker.works_in.and_then(std::path::Path::to_str);
+        let directory = details.directory.as_deref().map(|inside| paths::normal(inside, works_in, self.asker.home));
+        let directory = directory.as_deref().or(works_in);
         let pattern = paths::pattern(pattern, self.asker.directory.to_str(), self.asker.home);
         let of = |path: &str| fits(&pattern, &paths::normal(path, directory, self.asker.home));
         let named = || details.paths.iter().chain(details.diffs.iter().map(|diff| &diff.path)).map(|path| of(path));

@@ -44,7 +44,8 @@ pub async fn preview(generation: &Arc<Generation>, session: &Session, may_build:
         }
         *state
     };
-    let terms = NoteTerms { directory: &spec.directory, mode, template: &generation.template, now: Timestamp::now() };
+    let directory = state.workflow.directory(&spec);
+    let terms = NoteTerms { directory, mode, template: &generation.template, now: Timestamp::now() };
     let shown = note(&state, &terms);
     Ok(NoteView {
         session: session.id().clone(),

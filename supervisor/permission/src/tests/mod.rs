@@ -21,7 +21,8 @@ fn draft(kind: Option<&str>, title: &str, command: Option<&str>) -> PermissionDr
 }
 
 fn asker(agent: &str) -> RequestingSession<'_> {
-    RequestingSession { agent, directory: std::path::Path::new("/work"), home: Some("/home/kim") }
+    let directory = std::path::Path::new("/work");
+    RequestingSession { agent, directory, works_in: Some(directory), home: Some("/home/kim") }
 }
 
 fn answer(rules: &[Rule], session: PermissionPolicy, draft: &PermissionDraft) -> PermissionPolicy {
@@ -359,4 +360,19 @@ proptest! {
         let inside = is_odd('\'') || is_odd('"') || text.contains(['\'', '"', '`']);
         prop_assert!(inside || readme(&line) != Allow, "{}", line);
     }
+}
+
+#[test]
+fn a_relative_path_belongs_to_the_directory_in_which_the_agent_works() {
+    let details = ToolDetails { paths: vec!["src/a".to_owned()], ..ToolDetails::default() };
+    let draft = PermissionDraft { details, ..draft(Some("edit"), "edit", None) };
+    let of = |works_in: Option<&str>, decision| {
+        let rules = [rule(&[("path", "src/**")], decision)];
+        let works_in = works_in.map(std::path::Path::new);
+        policy(&rules, Ask, RequestingSession { works_in, ..asker("a") }, &draft)
+    };
+    assert_eq!((of(Some("/work"), Allow), of(Some("/work"), Deny)), (Allow, Deny));
+    assert_eq!((of(Some("/flows"), Allow), of(Some("/flows"), Deny)), (Ask, Ask));
+    // A directory that is not certain allows nothing.
+    assert_eq!(of(None, Allow), Ask);
 }
