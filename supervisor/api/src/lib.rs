@@ -7,6 +7,7 @@ pub mod audit;
 pub mod bytes;
 pub mod changes;
 pub mod compatibility;
+pub mod completion;
 pub mod configuration;
 pub mod context;
 pub mod contract;

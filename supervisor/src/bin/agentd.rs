@@ -38,6 +38,9 @@ enum Command {
         #[arg(num_args = 2, value_names = ["IN", "OUT"])]
         files: Vec<PathBuf>,
     },
+    /// Check an answer against a JSON Schema. The supervisor runs this itself, with the request on stdin.
+    #[command(hide = true)]
+    CheckAnswer,
     /// List the points at which a test can make agentd fail. Empty in a release build.
     #[command(hide = true)]
     FaultPoints,
@@ -174,6 +177,7 @@ fn main() -> ExitCode {
             let known = serde_json::to_string(&agentd_daemon::compatibility());
             known.map(|known| println!("{known}")).map_err(anyhow::Error::from)
         }
+        Command::CheckAnswer => agentd_answer::check::serve().map_err(anyhow::Error::from),
         Command::Man => man(&mut std::io::stdout()).map_err(anyhow::Error::from),
         Command::PluginTool(tool) => {
             let answer = agentd_daemon::plugin_tool(&tool.into(), &DirectoryOptions::default());
