@@ -55,7 +55,7 @@ impl Session {
 
     /// Sends a prompt without waiting for the turn.
     pub(crate) async fn prompt(&self, prompt: &str) -> PromptAccepted {
-        let request = PromptRequest { prompt: prompt.to_owned() };
+        let request = PromptRequest { prompt: prompt.to_owned(), schema: None };
         self.client.post(&self.path("/prompt"), &request).await.expect(202)
     }
 

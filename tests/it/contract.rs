@@ -12,6 +12,8 @@ use agentd_api::spec::Workspace;
 use crate::harness::{Daemon, Session};
 use crate::repositories::Remote;
 
+const INTERACTIVE: (&str, &str) = ("AGENTD_INTERACTIVE", "true");
+
 /// Returns the variables of the contract that the agent has.
 async fn given(session: &Session) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = serde_json::from_str(&session.turn("env").await.text).unwrap();
@@ -37,16 +39,17 @@ async fn an_agent_learns_about_its_session_by_variables() {
     spec.environment.env.clear();
     let plain = daemon.session(&spec).await;
     let id = plain.id.as_str();
-    assert_eq!(given(&plain).await, owned([("AGENTD_SESSION", id), ("AGENTD_CONTINUATION", "false")]));
+    assert_eq!(given(&plain).await, owned([("AGENTD_SESSION", id), ("AGENTD_CONTINUATION", "false"), INTERACTIVE]));
     plain.stop().await;
     plain.resume().await;
-    assert_eq!(given(&plain).await, owned([("AGENTD_SESSION", id), ("AGENTD_CONTINUATION", "true")]));
+    assert_eq!(given(&plain).await, owned([("AGENTD_SESSION", id), ("AGENTD_CONTINUATION", "true"), INTERACTIVE]));
     let spec = SessionSpec { parent: Some(id.parse().unwrap()), directory: "".into(), command: None, ..spec };
     let child = daemon.session(&SessionSpec { name: Some("second".parse().unwrap()), ..spec }).await;
     let expected = owned([
         ("AGENTD_SESSION", child.id.as_str()),
         ("AGENTD_SESSION_NAME", "second"),
         ("AGENTD_CONTINUATION", "true"),
+        INTERACTIVE,
         ("AGENTD_PARENT", id),
     ]);
     assert_eq!(given(&child).await, expected);
@@ -104,6 +107,8 @@ async fn the_names_of_the_kubernetes_runner_are_given_where_they_are_configured(
     let expected = owned([
         (own, id),
         ("AGENTD_CONTINUATION", "false"),
+        INTERACTIVE,
+        ("INTERACTIVE", "true"),
         ("AGENTD_WORKSPACE", &workspace),
         ("AGENTD_ARTIFACTS", &artifacts),
         ("SESSION_ID", id),
@@ -114,8 +119,11 @@ async fn the_names_of_the_kubernetes_runner_are_given_where_they_are_configured(
         ("TIMEOUT", "90"),
     ]);
     assert_eq!(first, expected);
+    let patch = serde_json::json!({ "limits": { "session_seconds": 3600 } });
+    assert_eq!(daemon.client.patch(&session.path(""), &patch, None).await.status.as_u16(), 200);
     session.stop().await;
     session.resume().await;
+    assert_eq!(given(&session).await["TIMEOUT"], "3600", "the limit of the session");
     assert_eq!(given(&session).await["PARENT_SESSION_ID"], id, "a restart continues the session itself");
     let child = SessionSpec { parent: Some(id.parse().unwrap()), ..SessionSpec::new("") };
     let child = daemon.session(&child).await;

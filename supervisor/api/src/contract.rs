@@ -32,6 +32,8 @@ variables! {
     AGENTD_WORKFLOW,
     /// Directory of the workflow in force, in which the agent works.
     AGENTD_WORKFLOW_DIRECTORY,
+    /// `true` if the session waits for further prompts, `false` if it completes when its prompts are done.
+    AGENTD_INTERACTIVE,
     /// Path of the session's own control socket, if the session is guarded.
     AGENTD_SOCKET,
 }
@@ -59,7 +61,10 @@ variables! {
     ACTIVE_WORKFLOW_BRANCH,
     /// Path of the workflow in force in its repository, if the specification names one.
     ACTIVE_WORKFLOW_PATH,
-    /// Longest duration of a turn in seconds, if the session has its own limit.
+    /// The value of `AGENTD_INTERACTIVE`.
+    INTERACTIVE,
+    /// Longest time of the session in seconds: its own limit of active time, else its own limit of a turn. Not set
+    /// without either.
     TIMEOUT,
     /// The session whose conversation is continued: the parent at the first launch, and the session itself later. Not
     /// set for a new conversation.

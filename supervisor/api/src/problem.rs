@@ -128,6 +128,8 @@ codes! {
     ApprovalsUnreadable = 409,
     /// The script changed after it was shown for approval.
     ScriptChanged = 409,
+    /// The JSON Schema of an answer is not valid, refers to a document outside of itself, or takes too long to check.
+    SchemaInvalid = 422,
     /// The `Idempotency-Key` was used before for a different request.
     KeyReused = 422,
     /// The request sets a variable that is a secret and would be stored in clear text. Declare secrets in the

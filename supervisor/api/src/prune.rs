@@ -17,7 +17,7 @@ pub struct PruneRequest {
     /// Minimum time since the last activity of a session, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub older_than_seconds: Option<u64>,
-    /// Phases of sessions at rest: `stopped`, `failed` and `pending`. All three by default.
+    /// Phases of sessions at rest: `stopped`, `failed`, `completed` and `pending`. All by default.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub phases: Vec<Phase>,
     /// Whether only sessions with findings of staleness match.

@@ -30,6 +30,15 @@ reasons! {
     STOPPING = "Stopping",
     /// `Ready` is False: the agent or a launch failed, and agentd does not retry.
     FAILED = "Failed",
+    /// `Ready` is False: the session was not interactive, and its prompts are done. Also the reason of the conditions
+    /// that became false with its agent.
+    COMPLETED = "Completed",
+    /// `LimitsChecked` is False: the agent reports no cost, so `limits.cost` cannot be checked.
+    COST_UNKNOWN = "CostUnknown",
+    /// `LimitsChecked` is False: the agent reports its cost in another currency than that of `limits.cost`.
+    CURRENCY_DIFFERS = "CurrencyDiffers",
+    /// `LimitsChecked` is True: the agent reports what the limits need, or there is no such limit any more.
+    LIMITS_CHECKED = "LimitsChecked",
     /// `SpecApplied` is False: the changes that the message names take effect with the next launch.
     AWAITS_LAUNCH = "AwaitsLaunch",
     /// All repositories of the session are there.

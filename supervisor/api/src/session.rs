@@ -5,6 +5,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::completion::{Completion, Cost, Usage};
 use crate::context::{ContextView, Progress};
 use crate::degraded::MissingPart;
 use crate::doc::Named;
@@ -45,6 +46,8 @@ pub enum Phase {
     Stopped,
     /// The agent or a launch step failed, and agentd does not retry. The session can be resumed.
     Failed,
+    /// The session was not interactive, and its prompts are done. It can be resumed, and is interactive then.
+    Completed,
     /// A phase newer than this reader.
     #[serde(other)]
     Unknown,
@@ -58,12 +61,12 @@ impl Phase {
 
     /// Reports whether no agent runs and none is about to start. Only a request changes this.
     pub fn is_over(self) -> bool {
-        matches!(self, Self::Pending | Self::Stopped | Self::Failed)
+        matches!(self, Self::Pending | Self::Stopped | Self::Failed | Self::Completed)
     }
 
     /// Reports whether the launch has an outcome: the agent accepts prompts, or the session has ended.
     pub fn is_settled(self) -> bool {
-        matches!(self, Self::Idle | Self::Busy | Self::Stopped | Self::Failed)
+        matches!(self, Self::Idle | Self::Busy | Self::Stopped | Self::Failed | Self::Completed)
     }
 
     /// Returns the phase's name in JSON.
@@ -79,6 +82,7 @@ impl Phase {
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
             Self::Failed => "failed",
+            Self::Completed => "completed",
             Self::Unknown => "unknown",
         }
     }
@@ -153,6 +157,9 @@ conditions! {
     /// False while a change of the specification waits for the next launch. The message names the fields. Absent
     /// otherwise.
     SpecApplied,
+    /// False while a limit of the session cannot be checked, because the agent does not report its cost. The session
+    /// continues. Present only after a turn of a session with such a limit.
+    LimitsChecked,
     /// True while the agent accepts prompts: the summary of the other conditions. The reason is the phase.
     Ready,
     /// False while the session's keeper does not respond, absent otherwise. Only the running daemon knows this;
@@ -280,6 +287,22 @@ pub struct SessionStatus {
     pub ended_at: Option<Timestamp>,
     /// Number of launches of the session.
     pub launches: u64,
+    /// Whether the session waits for further prompts. A session that was created as not interactive is interactive
+    /// after its completion.
+    #[serde(default = "is_interactive", skip_serializing_if = "Clone::clone")]
+    pub interactive: bool,
+    /// The result of a session that was not interactive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion: Option<Arc<Completion>>,
+    /// The session's cost, as the agent last reported it (ACP `usage_update`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// The tokens that the agent last reported.
+    #[serde(default, skip_serializing_if = "Usage::is_empty")]
+    pub usage: Usage,
+    /// Seconds for which the session was active until its last change of phase.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub active_seconds: u64,
     /// The session's repositories as of the last action on each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repos: Vec<RepositoryView>,
@@ -308,6 +331,15 @@ pub struct SessionStatus {
     pub last_seq: u64,
     /// Time at which the last event was written.
     pub updated: Timestamp,
+}
+
+fn is_interactive() -> bool {
+    true
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// A running or queued turn.
@@ -394,6 +426,9 @@ pub struct PermissionOption {
 pub struct PromptRequest {
     /// Text of the prompt.
     pub prompt: String,
+    /// A JSON Schema that the answer's last block must satisfy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
 }
 
 /// The response of `POST /v1/sessions/{id}/prompt`: the turn, which is running or queued.

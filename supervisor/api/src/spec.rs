@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::completion::CostLimit;
 use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, SessionId, SessionName};
 use crate::isolation::Isolation;
@@ -53,6 +54,13 @@ pub struct SessionSpec {
     /// keeps it, but does not send it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_prompt: Option<String>,
+    /// A JSON Schema that the answer to the first prompt must satisfy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub answer_schema: Option<Value>,
+    /// Whether the session waits for further prompts. If not, the session completes when its prompts are done, and is
+    /// interactive from then on.
+    #[serde(default = "is_interactive", skip_serializing_if = "Clone::clone")]
+    pub interactive: bool,
     /// Text of the session's own script (`env-setup.sh`), which is sourced after the global and the directory's
     /// scripts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -102,6 +110,10 @@ impl Workspace {
             Self::Of(owner) => owner,
         }
     }
+}
+
+fn is_interactive() -> bool {
+    true
 }
 
 fn is_empty(path: &Path) -> bool {
@@ -163,6 +175,13 @@ pub struct SessionLimits {
     /// Seconds after which an unanswered permission request is rejected. 0 means never.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
     pub permission_seconds: Option<u64>,
+    /// Maximum time in seconds in which the session may be active, over all its launches. Time in phase `idle` does not
+    /// count. 0 means no limit.
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    pub session_seconds: Option<u64>,
+    /// Maximum cost of the session, where the agent reports its cost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cost: Option<CostLimit>,
 }
 
 /// A share of the CPU from 1 to 10000. The default is 100 (systemd.resource-control(5), `CPUWeight=`).
@@ -217,6 +236,8 @@ impl SessionSpec {
             repos: Vec::new(),
             workflow: None,
             initial_prompt: None,
+            answer_schema: None,
+            interactive: true,
             env_setup: None,
             permissions: PermissionPolicy::default(),
             restart: None,
@@ -296,6 +317,8 @@ pub enum Notation {
     Texts,
     /// A JSON array of objects.
     Objects,
+    /// `true` or `false`.
+    Flag,
 }
 
 /// A field of the specification, as clients change it.
@@ -324,7 +347,7 @@ const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &
 
 /// All fields of the specification. A change of `environment`, `labels` or `workflow` is one change, whatever it
 /// contains.
-pub const FIELDS: [SpecField; 25] = [
+pub const FIELDS: [SpecField; 29] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
@@ -340,6 +363,13 @@ pub const FIELDS: [SpecField; 25] = [
         "The agent is started again with its conversation, once the workflow's description is approved.",
     ),
     field("initial_prompt", Effect::Never, Notation::Text, "The initial prompt is sent once in a session's life."),
+    field("answer_schema", Effect::Never, Notation::Object, "It belongs to the initial prompt."),
+    field(
+        "interactive",
+        Effect::Live,
+        Notation::Flag,
+        "A session that becomes non-interactive completes after its next turn.",
+    ),
     field(
         "env_setup",
         Effect::NextLaunch,
@@ -355,6 +385,8 @@ pub const FIELDS: [SpecField; 25] = [
     field("limits.idle_seconds", Effect::Live, Notation::Quantity, ""),
     field("limits.turn_seconds", Effect::Live, Notation::Quantity, "The time of a running turn counts."),
     field("limits.permission_seconds", Effect::Live, Notation::Quantity, "The time of an open request counts."),
+    field("limits.session_seconds", Effect::Live, Notation::Quantity, "The time before the change counts."),
+    field("limits.cost", Effect::Live, Notation::Object, "The cost before the change counts."),
     field("environment", Effect::NextLaunch, Notation::Object, ""),
     field("resume_note", Effect::NextTurn, Notation::Text, "The next prompt after a start of the agent has the note."),
     field("requires", Effect::Live, Notation::List, "A missing prerequisite ends no running agent."),
@@ -428,10 +460,13 @@ pub struct SpecPatch(pub serde_json::Map<String, Value>);
 mod tests {
     use super::*;
 
-    /// Names of the values in a JSON document. `environment`, `labels` and `workflow` are one value each.
+    /// Fields whose objects are one value each.
+    const WHOLE: [&str; 5] = ["answer_schema", "environment", "labels", "limits.cost", "workflow"];
+
+    /// Names of the values in a JSON document.
     fn names(prefix: &str, value: &Value, found: &mut Vec<String>) {
         match value {
-            Value::Object(fields) if !["environment", "labels", "workflow"].contains(&prefix) => {
+            Value::Object(fields) if !WHOLE.contains(&prefix) => {
                 for (name, value) in fields {
                     let name = if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") };
                     names(&name, value, found);
@@ -455,6 +490,8 @@ mod tests {
             repos: vec![RepositorySpec::clone_of("/r")],
             workflow: Some(WorkflowSpec { url: Some("/w".to_owned()), ..WorkflowSpec::default() }),
             initial_prompt: Some("p".to_owned()),
+            answer_schema: Some(serde_json::json!({ "type": "object" })),
+            interactive: false,
             env_setup: Some("s".to_owned()),
             permissions: PermissionPolicy::Deny,
             restart: Some(RestartPolicy::Never),
@@ -466,6 +503,8 @@ mod tests {
                 idle_seconds: Some(1),
                 turn_seconds: Some(1),
                 permission_seconds: Some(1),
+                session_seconds: Some(1),
+                cost: Some("1 USD".parse().unwrap()),
             },
             environment: EnvironmentSpec { shared: Some(true), ..EnvironmentSpec::default() },
             resume_note: Some(ResumeNote::Off),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentd_api::event::{Cause, StopRequested};
 use agentd_api::label::Selector;
 use agentd_api::route::{PrerequisiteWait, Wait, Within};
-use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionView, StopView};
+use agentd_api::session::{PermissionAnswer, Phase, PromptAccepted, PromptRequest, SessionList, SessionView, StopView};
 use agentd_api::status::{AgentList, AgentView, Health, HealthView, VersionView};
 use agentd_api::{Call, Code, Problem};
 use agentd_keeper::caller::CallerClass;
@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::router::Context;
 use super::{Body, access, children, full, json};
+use agentd_session::answer::check_schema;
 use agentd_session::{Command, LaunchTerms, Session};
 
 pub(super) type Answer = Result<Response<Body>, Problem>;
@@ -159,8 +160,30 @@ pub(super) async fn remove(context: &Context, id: String, session: Result<Sessio
 
 pub(super) async fn prompt(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
     let key = idempotency_key(&request)?;
-    let PromptRequest { prompt } = read(context, request).await?;
-    let done = session.ask(Command::Prompt { text: prompt, key, requester: Some(context.requester()) }).await?;
+    let PromptRequest { prompt, schema } = read(context, request).await?;
+    if let Some(schema) = &schema {
+        check_schema(&context.generation.daemon, schema).await?;
+    }
+    let requester = context.requester();
+    let command = || Command::Prompt {
+        text: prompt.clone(),
+        schema: schema.clone(),
+        key: key.clone(),
+        requester: Some(requester.clone()),
+    };
+    let done = match session.ask(command()).await {
+        // A prompt continues a session that has completed. A repeated request is answered above.
+        Err(problem)
+            if problem.code == Code::WrongPhase
+                && session.view().status.phase == Phase::Completed
+                && context.caller.who == CallerClass::Owner =>
+        {
+            let terms = LaunchTerms { requester: Some(requester.clone()), ..LaunchTerms::default() };
+            context.sessions.resume(session, false, terms).await?;
+            session.ask(command()).await?
+        }
+        asked => asked?,
+    };
     let turn = done.turn.ok_or_else(|| {
         Problem::new(Code::Internal, "internal error: the prompt created no turn (please report, with agentd.log)")
     })?;

@@ -67,6 +67,7 @@ fn field<'a>(key: &'a str, text: &str) -> Result<(Vec<&'a str>, Value), Error> {
     let list = |words: Vec<String>| Value::Array(words.into_iter().map(Value::String).collect());
     let commas = || list(text.split(',').map(|word| word.trim().to_owned()).filter(|word| !word.is_empty()).collect());
     let value = match field.notation {
+        Notation::Flag => json().filter(Value::is_boolean).unwrap_or_else(|| Value::String(text.to_owned())),
         Notation::Text => Value::String(text.to_owned()),
         Notation::Quantity => json().filter(Value::is_number).unwrap_or_else(|| Value::String(text.to_owned())),
         Notation::List => json().filter(Value::is_array).unwrap_or_else(commas),

@@ -45,6 +45,7 @@ impl State {
         self.updated = event.time;
         let before = self.phase();
         self.apply_body(event);
+        self.complete(event);
         self.note_times(before);
     }
 
@@ -133,6 +134,9 @@ impl State {
             Body::LaunchDegraded(_)
             | Body::EnvironmentRefreshed(_)
             | Body::StalenessFound(_)
+            | Body::AnswerChecked(_)
+            | Body::SessionCompleting(_)
+            | Body::SessionCompleted(_)
             | Body::PrerequisitesChecked(_)
             | Body::PrerequisitesChanged(_)
             | Body::PrerequisitesForced(_)
@@ -394,7 +398,7 @@ impl State {
     fn turn_queued(&mut self, queued: &TurnQueued) {
         self.forget_keys();
         if let Some(key) = &queued.key {
-            let digest = prompt_digest(&queued.prompt);
+            let digest = prompt_digest(queued);
             let (key, turn, time) = (key.clone(), queued.turn.clone(), Some(self.updated));
             self.keys.push_back(PromptKey { key, turn, digest, seq: self.seq, time });
         }

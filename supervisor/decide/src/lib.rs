@@ -17,6 +17,7 @@
 
 pub mod acp;
 pub mod batch;
+pub mod completion;
 pub mod context;
 pub mod current;
 mod dialogue;

@@ -21,6 +21,7 @@ use jiff::Timestamp;
 
 use crate::acp;
 use crate::batch::Batch;
+use crate::completion;
 use crate::exit::exit_reason;
 use crate::note::{Note, NoteTerms, note};
 use crate::repositories;
@@ -48,6 +49,11 @@ pub enum Step {
     AbandonBringUp { launch: u64 },
     /// End the agent and its process tree. Remains the next step until `agent.exited` is recorded.
     StopAgent,
+    /// Check the answer of a turn. Remains the next step until `answer.checked` is recorded.
+    CheckAnswer(completion::DueCheck),
+    /// Gather the result of a session that is not interactive. Remains the next step until `session.completed` is
+    /// recorded.
+    Conclude,
 }
 
 /// Inputs of the rules besides the state.
@@ -91,9 +97,13 @@ pub fn next(state: &State, facts: &Facts<'_>) -> Option<Step> {
     if let Some(batch) = workflow::step(state, facts) {
         return Some(Step::Append(batch));
     }
+    if let Some(due) = completion::due_check(state) {
+        return Some(Step::CheckAnswer(due));
+    }
     match &state.run {
         Run::Ended(ended) => {
-            after_the_end(state, ended, facts).or_else(|| workflow::relaunch(state, facts)).map(Step::Append)
+            let batch = after_the_end(state, ended, facts).or_else(|| workflow::relaunch(state, facts));
+            batch.map(Step::Append).or_else(|| completion::conclude(state))
         }
         Run::Preparing(preparing) if preparing.stop => Some(Step::AbandonBringUp { launch: preparing.launch }),
         // A client answers first whether the stale session is continued.
@@ -177,7 +187,12 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
         batch = resolve(batch, open, PermissionOutcome::Cancelled, AnsweredBy::Cancel, &Cause::default(), false);
     }
     if let Some(cut) = &state.cut {
-        batch = batch.record(end_of_cut(cut));
+        batch = batch.record(completion::judged(state, end_of_cut(cut)));
+    }
+    if state.drops_its_queue() && matches!(ended, Ended::Failed(_)) {
+        for queued in &state.queue {
+            batch = batch.record(dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
+        }
     }
     let (reason, message) = match ended {
         Ended::Pending => return None,
@@ -186,9 +201,14 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
             for queued in &state.queue {
                 batch = batch.record(dropped(queued.id.clone(), STOPPED_WHILE_WAITING));
             }
-            (STOPPED, WAS_STOPPED)
+            if state.has_done_its_prompts() {
+                (reason::COMPLETED, "the session has done its prompts")
+            } else {
+                (STOPPED, WAS_STOPPED)
+            }
         }
         Ended::Switching => (RESTARTING, "the agent is started again for another workflow"),
+        Ended::Completed => (reason::COMPLETED, "the session has done its prompts"),
         Ended::Failed(message) if is_parked(state, facts) => (PARKED, message.as_str()),
         Ended::Failed(message) if is_restarted(state, facts) => (RESTARTING, message.as_str()),
         Ended::Failed(message) => (exit_reason(state.exceeded), message.as_str()),
@@ -273,7 +293,9 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             Some(open(state, &again, running.capabilities, facts))
         }
         Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
-        Opening::Open => reevaluate(state, facts).or_else(|| turn_step(state, running, facts)),
+        Opening::Open => reevaluate(state, facts)
+            .or_else(|| completion::step(state, running, facts))
+            .or_else(|| turn_step(state, running, facts)),
     }
 }
 
@@ -454,7 +476,7 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
         let answer = turn.answer.as_ref()?;
         // After a cancel, most agents end the turn without reporting the end of its open tool calls.
         let (stderr, open) = (turn.stderr.iter().cloned().collect(), turn.tool_calls.iter().cloned().collect());
-        let ended = Batch::of(answered(&turn.id, answer, stderr, open));
+        let ended = Batch::of(completion::judged(state, answered(&turn.id, answer, stderr, open)));
         return Some(match answer {
             Err(error) if error.code == acp::RESOURCE_NOT_FOUND => ended.record(unusable(running.launch, error)),
             _ => ended,

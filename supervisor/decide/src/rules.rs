@@ -14,6 +14,7 @@ use agentd_api::session::{PermissionAnswer, PermissionOption, PermissionOrigin, 
 use agentd_api::spec::SpecChanged;
 use agentd_api::{Body, Code, PermissionId, Problem, TurnId};
 use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
 
 use crate::acp;
 use crate::batch::Batch;
@@ -28,6 +29,8 @@ pub enum Command {
     /// `key` is the request's `Idempotency-Key`.
     Prompt {
         text: String,
+        /// A JSON Schema that the answer must satisfy. The caller has validated it.
+        schema: Option<Value>,
         key: Option<String>,
         requester: Option<Requester>,
     },
@@ -205,11 +208,14 @@ impl From<Batch> for Decision {
 pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<Decision, Refusal> {
     let phase = if bounds.restarts { Phase::BackingOff } else { state.phase() };
     match command {
-        Command::Prompt { text, key, requester } => prompt(state, phase, (text, key, requester), bounds),
+        Command::Prompt { text, schema, key, requester } => {
+            let turn = TurnId::numbered(state.next_turn);
+            prompt(state, phase, TurnQueued { turn, prompt: text, schema, is_startup: false, key, requester }, bounds)
+        }
         Command::Cancel { turn, cause } => cancel(state, turn, &cause).map(Decision::from),
         Command::Stop { reason, cause } => match phase {
             // A stop is already in progress, or the session has already ended.
-            Phase::Stopped | Phase::Failed => Ok(Batch::default().into()),
+            Phase::Stopped | Phase::Failed | Phase::Completed => Ok(Batch::default().into()),
             Phase::Stopping if !state.is_started_again() => Ok(Batch::default().into()),
             // A stop before the restart cancels the restart. The session is stopped at once, and its queued prompts
             // are dropped.
@@ -257,15 +263,10 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
     }
 }
 
-fn prompt(
-    state: &State,
-    phase: Phase,
-    (text, key, requester): (String, Option<String>, Option<Requester>),
-    bounds: LaunchBounds,
-) -> Result<Decision, Refusal> {
-    if let Some(known) = key.as_ref().and_then(|key| state.keys.iter().find(|known| known.key == *key)) {
+fn prompt(state: &State, phase: Phase, queued: TurnQueued, bounds: LaunchBounds) -> Result<Decision, Refusal> {
+    if let Some(known) = queued.key.as_ref().and_then(|key| state.keys.iter().find(|known| known.key == *key)) {
         // The client did not receive the first response and repeats the request. The prompt is not sent again.
-        if known.digest != prompt_digest(&text) {
+        if known.digest != prompt_digest(&queued) {
             return Err(Refusal::KeyReused { key: known.key.clone() });
         }
         let (turn, known_since) = (Some(known.turn.clone()), Some(known.seq.saturating_sub(1)));
@@ -275,16 +276,14 @@ fn prompt(
     if phase.is_over() || (phase == Phase::Stopping && !state.is_started_again()) {
         return Err(Refusal::NotRunning { phase });
     }
-    if text.trim().is_empty() {
+    if queued.prompt.trim().is_empty() {
         return Err(Refusal::EmptyPrompt);
     }
     if state.queue.len() >= bounds.queued_turns {
         return Err(Refusal::QueueFull { waiting: state.queue.len() });
     }
-    let turn = TurnId::numbered(state.next_turn);
-    let batch =
-        Batch::of(Body::TurnQueued(TurnQueued { turn: turn.clone(), prompt: text, is_startup: false, key, requester }));
-    Ok(Decision { batch, turn: Some(turn), known_since: None })
+    let turn = Some(queued.turn.clone());
+    Ok(Decision { batch: Batch::of(Body::TurnQueued(queued)), turn, known_since: None })
 }
 
 /// Records a proposed script, unless it equals the last proposal.

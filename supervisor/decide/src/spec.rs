@@ -160,6 +160,7 @@ impl State {
             (Phase::Preparing | Phase::Waiting | Phase::Starting, None, Some(condition)) => &condition.message,
             (Phase::BackingOff, ..) => "the agent crashed and is started again",
             (Phase::Stopped, ..) => "the session was stopped",
+            (Phase::Completed, ..) => "the session has done its prompts",
             _ => "the agent does not accept prompts",
         };
         Condition {
@@ -174,7 +175,7 @@ impl State {
 }
 
 fn is_ended(phase: Phase) -> bool {
-    matches!(phase, Phase::Stopped | Phase::Failed)
+    matches!(phase, Phase::Stopped | Phase::Failed | Phase::Completed)
 }
 
 fn is_ready(phase: Phase) -> bool {
@@ -194,6 +195,7 @@ fn name_of(phase: Phase) -> &'static str {
         Phase::Stopping => reason::STOPPING,
         Phase::Stopped => reason::STOPPED,
         Phase::Failed => reason::FAILED,
+        Phase::Completed => reason::COMPLETED,
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use agentd_api::context::{Context, Progress};
 use agentd_api::degraded::MissingPart;
-use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable};
+use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable, TurnQueued};
 use agentd_api::isolation::Isolated;
 use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::reason;
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::acp::{Call, Capabilities, RpcError};
+use crate::completion::CompletionState;
 use crate::facts::ObservedFacts;
 use crate::note::{PendingNote, ToolCallName};
 use crate::repositories::Repositories;
@@ -154,6 +155,9 @@ pub struct State {
     /// The session's workflow.
     #[serde(default)]
     pub workflow: Workflow,
+    /// Completion, limits and usage.
+    #[serde(default)]
+    pub completion: CompletionState,
 }
 
 /// Sources of a session's title.
@@ -226,6 +230,7 @@ pub enum Ended {
     Failed(String),
     /// The agent was ended for another workflow. The next launch follows at once.
     Switching,
+    Completed,
 }
 
 /// A launch that checks prerequisites and builds the environment. No agent process exists yet.
@@ -424,6 +429,7 @@ impl State {
             staleness: Staleness::default(),
             repositories: Repositories::default(),
             workflow: Workflow::default(),
+            completion: CompletionState::default(),
         }
     }
 
@@ -432,6 +438,9 @@ impl State {
     pub fn phase(&self) -> Phase {
         match &self.run {
             Run::Ended(Ended::Pending) => Phase::Pending,
+            // The result is not recorded yet.
+            Run::Ended(ended) if self.awaits_completion() && *ended != Ended::Switching => Phase::Stopping,
+            Run::Ended(Ended::Completed) => Phase::Completed,
             Run::Ended(Ended::Stopped) => Phase::Stopped,
             Run::Ended(Ended::Failed(_)) => Phase::Failed,
             Run::Preparing(preparing) if preparing.stop => Phase::Stopping,
@@ -502,8 +511,13 @@ impl State {
     }
 }
 
-/// Returns the SHA-256 of a prompt in hex, which identifies a repeated prompt.
-pub fn prompt_digest(prompt: &str) -> String {
+/// Returns the SHA-256 of a prompt and its schema in hex, which identifies a repeated prompt.
+pub fn prompt_digest(queued: &TurnQueued) -> String {
     use sha2::{Digest as _, Sha256};
-    agentd_api::hex(&Sha256::digest(prompt))
+    let mut digest = Sha256::new_with_prefix(&queued.prompt);
+    if let Some(schema) = &queued.schema {
+        digest.update([0]);
+        digest.update(schema.to_string());
+    }
+    agentd_api::hex(&digest.finalize())
 }

@@ -15,6 +15,7 @@ use agentd_api::{Body, PermissionId, TurnId};
 use jiff::Timestamp;
 
 use crate::batch::Batch;
+use crate::completion::{self, ActiveTime};
 use crate::current;
 use crate::next::{Facts, fail_launch, next};
 use crate::repositories;
@@ -48,6 +49,8 @@ pub enum Wait {
     End { at: Timestamp },
     /// Waits for the next attempt on a repository after a number of failures.
     Repository { name: String, failures: u32 },
+    /// Waits for the end of a session with a limit of active time.
+    Session(ActiveTime),
     /// Waits for the next UTC minute, as [`born_this_minute`] explains.
     Minute { launch: u64 },
 }
@@ -61,6 +64,7 @@ pub struct WaitLimits {
     pub cancel: Duration,
     pub silence: Option<Duration>,
     pub idle: Option<Duration>,
+    pub session: Option<Duration>,
     pub permission: Option<Duration>,
     pub restart_first: Duration,
     pub restart_longest: Duration,
@@ -76,6 +80,10 @@ impl WaitLimits {
             Wait::Cancel { .. } => Some(self.cancel),
             Wait::Silence { .. } => self.silence,
             Wait::Work { .. } => self.idle,
+            Wait::Session(active) => self.session.map(|limit| {
+                let since = active.since.map_or(Duration::ZERO, |since| now.duration_since(since).unsigned_abs());
+                limit.saturating_sub(Duration::from_millis(active.spent)).saturating_sub(since)
+            }),
             Wait::Permission { .. } => self.permission,
             Wait::Restart { crash } => Some(self.back_off(*crash)),
             Wait::Expiry { at } => Some(until(*at, now)),
@@ -99,6 +107,14 @@ pub fn doubled(first: Duration, failures: u32, longest: Duration) -> Duration {
 
 /// Returns all current waits.
 pub fn waits(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
+    let mut waits = waits_of_run(state, facts);
+    let is_ending = state.phase() == Phase::Stopping;
+    let active = Some(state.completion.active).filter(|active| active.since.is_some() && !is_ending);
+    waits.extend(active.filter(|_| facts.spec.limits.session_seconds.is_some()).map(Wait::Session));
+    waits
+}
+
+fn waits_of_run(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
     match &state.run {
         // Open turns and permission requests of the ended agent are closed first. A full disk can delay this step,
         // and with it the restart.
@@ -153,6 +169,7 @@ pub const CRASHES: usize = 5;
 pub fn is_restarted(state: &State, facts: &Facts<'_>) -> bool {
     matches!(state.run, Run::Ended(Ended::Failed(_)))
         && facts.restart == RestartPolicy::OnFailure
+        && !state.awaits_completion()
         && (1..=CRASHES).contains(&state.crashes.len())
 }
 
@@ -236,6 +253,7 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
             let started = LaunchStarted { forced_by, degraded_by, ..LaunchStarted::new(launch, reason, false) };
             Some(Batch::of(Body::LaunchStarted(started)))
         }
+        Wait::Session(_) => Some(completion::over_time(facts)),
         Wait::Repository { name, .. } => repositories::again(state, name),
         Wait::End { at } => (*at <= facts.now).then(|| current::ended(state, *at, facts)),
         Wait::Expiry { .. } | Wait::Minute { .. } => None,
@@ -262,6 +280,7 @@ mod tests {
         cancel: Duration::from_secs(1),
         silence: None,
         idle: None,
+        session: None,
         permission: None,
         restart_first: Duration::from_secs(1),
         restart_longest: Duration::from_mins(1),

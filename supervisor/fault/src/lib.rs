@@ -97,6 +97,10 @@ points! {
     DaemonApplyAfter = "daemon.apply.after",
     /// The daemon is about to stop an agent.
     DaemonStopBefore = "daemon.stop.before",
+    /// The agent of a session that is not interactive has ended, and the session's result is about to be gathered.
+    DaemonCompleteBefore = "daemon.complete.before",
+    /// The result is gathered, and the journal does not have it.
+    DaemonCompleteGathered = "daemon.complete.gathered",
     /// The new content of a file is on disk under a temporary name.
     DaemonFileBeforeRename = "daemon.file.before-rename",
     /// The file has its final name.

@@ -3,9 +3,9 @@
 use agentd_api::ByteString;
 use agentd_api::contract::{
     ACTIVE_WORKFLOW_BRANCH, ACTIVE_WORKFLOW_GIT_URL, ACTIVE_WORKFLOW_PATH, AGENTD_ARTIFACTS, AGENTD_CONTINUATION,
-    AGENTD_PARENT, AGENTD_SESSION_NAME, AGENTD_WORKFLOW, AGENTD_WORKFLOW_DIRECTORY, AGENTD_WORKSPACE,
-    AGENTIC_SESSION_NAME, ARTIFACTS_DIR, INITIAL_PROMPT, PARENT_SESSION_ID, REPOS_JSON, SESSION_ID, TIMEOUT,
-    WORKSPACE_PATH,
+    AGENTD_INTERACTIVE, AGENTD_PARENT, AGENTD_SESSION_NAME, AGENTD_WORKFLOW, AGENTD_WORKFLOW_DIRECTORY,
+    AGENTD_WORKSPACE, AGENTIC_SESSION_NAME, ARTIFACTS_DIR, INITIAL_PROMPT, INTERACTIVE, PARENT_SESSION_ID, REPOS_JSON,
+    SESSION_ID, TIMEOUT, WORKSPACE_PATH,
 };
 use agentd_api::environment::RunnerNames;
 use agentd_api::repository::RepositorySpec;
@@ -35,7 +35,10 @@ fn path(name: &'static str, path: &std::path::Path) -> Given {
 }
 
 fn own(plan: &LaunchPlan) -> Vec<Given> {
-    let mut given = vec![(AGENTD_CONTINUATION, plan.conversation.is_some().to_string().into())];
+    let mut given = vec![
+        (AGENTD_CONTINUATION, plan.conversation.is_some().to_string().into()),
+        (AGENTD_INTERACTIVE, plan.is_interactive.to_string().into()),
+    ];
     given.extend(plan.spec.name.as_ref().map(|name| (AGENTD_SESSION_NAME, name.as_str().into())));
     given.extend(plan.spec.parent.as_ref().map(|parent| (AGENTD_PARENT, parent.as_str().into())));
     if let Some(workspace) = &plan.workspace {
@@ -72,7 +75,9 @@ fn ambient(plan: &LaunchPlan) -> Vec<Given> {
         given.extend(spec.branch.as_ref().map(|branch| (ACTIVE_WORKFLOW_BRANCH, branch.as_str().into())));
         given.extend(spec.path.as_ref().map(|inside| path(ACTIVE_WORKFLOW_PATH, inside)));
     }
-    given.extend(spec.limits.turn_seconds.map(|seconds| (TIMEOUT, seconds.to_string().into())));
+    given.push((INTERACTIVE, plan.is_interactive.to_string().into()));
+    let limit = spec.limits.session_seconds.or(spec.limits.turn_seconds).filter(|seconds| *seconds > 0);
+    given.extend(limit.map(|seconds| (TIMEOUT, seconds.to_string().into())));
     if plan.conversation.is_some() {
         let before = spec.parent.as_ref().filter(|_| plan.launch == 1);
         given.push((PARENT_SESSION_ID, before.map_or(plan.id.as_str(), |parent| parent.as_str()).into()));

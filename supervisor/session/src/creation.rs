@@ -39,13 +39,9 @@ pub(super) async fn create_files(
     }));
     // A session that continues a conversation sends no prompt by itself.
     if let Some(prompt) = spec.initial_prompt.as_ref().filter(|_| spec.parent.is_none()) {
-        let queued = TurnQueued {
-            turn: TurnId::numbered(1),
-            prompt: prompt.clone(),
-            is_startup: false,
-            key: None,
-            requester: requester.clone(),
-        };
+        let (turn, prompt, schema) = (TurnId::numbered(1), prompt.clone(), spec.answer_schema.clone());
+        let (is_startup, key, requester) = (false, None, requester.clone());
+        let queued = TurnQueued { turn, prompt, schema, is_startup, key, requester };
         batch = batch.record(Body::TurnQueued(queued));
     }
     batch = batch.record(Body::LaunchStarted(LaunchStarted {

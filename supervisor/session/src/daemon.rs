@@ -9,8 +9,10 @@ use agentd_host::capability::Machine;
 use agentd_host::directories::Directories;
 use agentd_host::guest::Guests;
 use agentd_plugin_set::HostOnce;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::answer;
 use crate::configuration_mistakes::ConfigurationMistakes;
 use crate::draining::DrainState;
 pub use crate::facts::FactsPermits;
@@ -49,6 +51,8 @@ pub struct Daemon {
     pub facts: FactsPermits,
     /// Permits for the work on repositories.
     pub(crate) repositories: RepositoryPermits,
+    /// Permits for checks of answers.
+    pub(crate) answers: Semaphore,
     /// The host of all plugins.
     pub host: Arc<HostOnce>,
 }
@@ -81,6 +85,7 @@ impl Daemon {
             mcp_program: mcp::program(&programs.ctl),
             facts: FactsPermits::default(),
             repositories: RepositoryPermits::default(),
+            answers: Semaphore::new(answer::AT_ONCE),
             programs,
         }
     }

@@ -136,6 +136,8 @@ fn must_outlive_a_power_cut(body: &Body) -> bool {
             | Body::TurnEnded(_)
             | Body::LaunchFailed(_)
             | Body::StopRequested(_)
+            | Body::SessionCompleting(_)
+            | Body::SessionCompleted(_)
             | Body::SpecChanged(_)
             | Body::RepositoryChanged(_)
             | Body::WorkflowChanged(_)
@@ -154,6 +156,7 @@ fn ends_something(body: &Body) -> bool {
         | Body::AgentExited(_)
         | Body::TurnEnded(_)
         | Body::TurnCancelling(_)
+        | Body::SessionCompleting(_)
         | Body::LaunchFailed(_)
         | Body::PermissionResolved(_) => true,
         Body::Condition(condition) => condition.status == ConditionStatus::False,

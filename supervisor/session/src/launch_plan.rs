@@ -38,6 +38,7 @@ use agentd_decide::state::{Run, State};
 
 /// Values that one bring-up needs. Immutable.
 #[derive(Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and any may stand beside any")]
 pub(crate) struct LaunchPlan {
     pub id: SessionId,
     pub spec: Arc<SessionSpec>,
@@ -63,6 +64,8 @@ pub(crate) struct LaunchPlan {
     pub repositories: Repositories,
     /// Whether the session has never had an agent. Its repositories are then brought to their branches.
     pub is_new: bool,
+    /// Whether the session waits for further prompts.
+    pub is_interactive: bool,
     /// The conversation that the agent continues.
     pub conversation: Option<String>,
     /// The workflow in force.
@@ -138,6 +141,7 @@ impl LaunchPlan {
             workflow_failure: state.workflow.failure().cloned(),
             repositories: state.repositories.clone(),
             conversation: state.conversation.clone().filter(|_| !is_fresh),
+            is_interactive: !state.awaits_completion(),
             is_new: state.times.started.is_none() && state.conversation.is_none(),
             reason,
             context,
@@ -185,6 +189,7 @@ impl LaunchPlan {
             needed: generation.needed(spec),
             repositories: Repositories::default(),
             is_new: false,
+            is_interactive: spec.interactive,
             conversation: None,
             workflow: None,
             workflow_failure: None,

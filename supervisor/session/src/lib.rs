@@ -4,6 +4,8 @@
 //! bounded channel, and the driver answers each over a oneshot channel. Views come from a watch channel that the
 //! driver fills, so a list of a thousand sessions waits for no driver.
 
+pub mod answer;
+mod artifacts;
 mod aside;
 mod bringup;
 mod cleanup;
@@ -281,6 +283,11 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             started_at: state.times.started,
             ended_at: state.times.ended,
             launches: state.launches,
+            interactive: !state.awaits_completion(),
+            completion: state.completion.done.clone(),
+            cost: state.completion.cost.clone(),
+            usage: state.completion.usage,
+            active_seconds: state.completion.active.spent / 1000,
             repos: state.repositories.views(&state.workflow.in_force(&document.spec)),
             workflow: state.workflow.view(),
             degraded: state.degraded.clone(),

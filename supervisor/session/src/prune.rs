@@ -331,7 +331,7 @@ mod tests {
         }
         for good in [
             serde_json::json!({ "older_than_seconds": 0 }),
-            serde_json::json!({ "phases": ["stopped", "failed", "pending"] }),
+            serde_json::json!({ "phases": ["stopped", "failed", "completed", "pending"] }),
             serde_json::json!({ "names": ["a"] }),
             serde_json::json!({ "stale": true }),
             serde_json::json!({ "unreadable": true }),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use agentd_api::prerequisite::Requester;
 use agentd_api::repository::{self, RepositorySpec};
-use agentd_api::session::{SessionSpec, SessionView};
+use agentd_api::session::{RestartPolicy, SessionSpec, SessionView};
 use agentd_api::spec::{ChangedField, RepositoryTerms, SpecChanged, SpecPatch, Workspace};
 use agentd_api::workflow::WorkflowSpec;
 use agentd_api::{Code, Problem};
@@ -168,6 +168,13 @@ pub(super) fn validate(
     let prompt = spec.initial_prompt.as_ref().filter(|_| is_checked("initial_prompt"));
     if prompt.is_some_and(|prompt| prompt.trim().is_empty()) {
         return invalid("the initial prompt is empty", "remove it, or give it some text");
+    }
+    if spec.answer_schema.is_some() && spec.initial_prompt.is_none() && is_checked("answer_schema") {
+        return invalid("the schema of the answer has no prompt", "give an `initial_prompt`, or send it with a prompt");
+    }
+    if !spec.interactive && spec.restart == Some(RestartPolicy::OnFailure) && is_checked("restart") {
+        let detail = "a session that is not interactive is not restarted after a crash";
+        return invalid(detail, "remove `restart`, or `interactive`");
     }
     if is_checked("environment")
         && let Some((_, error)) = Scope::of_session(&spec.environment).check().into_iter().next()

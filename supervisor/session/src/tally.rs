@@ -5,7 +5,7 @@ use agentd_api::session::{ConditionStatus, ConditionType, Phase};
 use super::registry::Sessions;
 
 /// Order of the phases in the status line: active phases first.
-const PHASES: [Phase; 10] = [
+const PHASES: [Phase; 11] = [
     Phase::Busy,
     Phase::Idle,
     Phase::Starting,
@@ -14,6 +14,7 @@ const PHASES: [Phase; 10] = [
     Phase::BackingOff,
     Phase::Stopping,
     Phase::Pending,
+    Phase::Completed,
     Phase::Stopped,
     Phase::Failed,
 ];

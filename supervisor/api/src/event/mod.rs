@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::bytes::ByteString;
+use crate::completion::{AnswerChecked, Completion, SessionCompleting};
 use crate::context::{ContextChanged, ContextLoaded, HintChanged, ProgressReported, SessionObserved, TitleChanged};
 use crate::degraded::LaunchDegraded;
 use crate::doc::Named;
@@ -188,6 +189,8 @@ bodies! {
     "turn.started" => TurnStarted(TurnStarted),
     /// The turn ended.
     "turn.ended" => TurnEnded(TurnEnded),
+    /// The answer of a turn with a schema was checked. If it does not satisfy the schema, the agent is asked once more.
+    "answer.checked" => AnswerChecked(AnswerChecked),
     /// The running turn is being cancelled, because a client requested it or the turn reached its limit.
     "turn.cancelling" => TurnCancelling(TurnCancelling),
     /// The agent asked for permission, or agentd asked whether to continue a stale session.
@@ -198,6 +201,10 @@ bodies! {
     "turn.silent" => TurnSilent(TurnSilent),
     /// A client requested that the session stops, or a limit stops the session.
     "stop.requested" => StopRequested(StopRequested),
+    /// The prompts of a session that is not interactive are done, and its agent is being ended.
+    "session.completing" => SessionCompleting(SessionCompleting),
+    /// A session that was not interactive has its result.
+    "session.completed" => SessionCompleted(Box<Completion>),
     /// A caller changed the session's context.
     "context.changed" => ContextChanged(ContextChanged),
     /// A launch loaded the session's context and looked for its files.

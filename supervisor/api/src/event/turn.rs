@@ -20,6 +20,9 @@ pub struct TurnQueued {
     /// The `Idempotency-Key` of the request that queued the turn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
+    /// A JSON Schema that the answer must satisfy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<serde_json::Value>,
     /// The process that requested the turn, if a client did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<Requester>,
@@ -53,6 +56,8 @@ pub enum SyntheticCause {
     AgentError,
     /// The turn was cancelled while it was queued.
     Dropped,
+    /// The answer does not satisfy the turn's schema, also after a second prompt.
+    AnswerInvalid,
     /// A cause newer than this reader.
     #[serde(other)]
     Unknown,

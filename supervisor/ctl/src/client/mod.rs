@@ -181,7 +181,7 @@ impl Client {
     }
 
     pub(crate) async fn prompt(&self, id: &str, prompt: &str) -> Result<Document<PromptAccepted>, Error> {
-        let body = PromptRequest { prompt: prompt.to_owned() };
+        let body = PromptRequest { prompt: prompt.to_owned(), schema: None };
         self.submit(&Call::Prompt { session: id.to_owned() }, &body, Duration::ZERO).await
     }
 

@@ -59,11 +59,12 @@ struct Raw<'a> {
 const NULL: &str = "null";
 
 /// Reports whether a line may be more than an update that no session rule inspects. Most lines are text updates.
-/// Such lines are recognised without parsing. They have no id, no tool call id, no title, and no escape that spells
-/// one of these words.
+/// Such lines are recognised without parsing. They have no id, no tool call id, no title, no usage and no
+/// escape that spells one of these words.
 pub fn concerns_the_session(line: &[u8]) -> bool {
-    static WORDS: LazyLock<[Finder<'static>; 4]> =
-        LazyLock::new(|| ["\"id\"", "\"toolCallId\"", "\"session_info_update\"", "\\u00"].map(Finder::new));
+    static WORDS: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
+        ["\"id\"", "\"toolCallId\"", "\"session_info_update\"", "\"usage_update\"", "\\u00"].map(Finder::new)
+    });
     WORDS.iter().any(|word| word.find(line).is_some())
 }
 

@@ -9,6 +9,7 @@ mod id;
 mod incoming;
 mod mcp;
 mod outgoing;
+mod usage;
 
 pub use call::Call;
 pub use incoming::{
@@ -19,6 +20,7 @@ pub use mcp::OwnServer;
 pub use outgoing::{
     Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,
 };
+pub use usage::{ReportedUsage, usage};
 
 /// Names of the methods, as recorded in `agent.in` and `agent.out`.
 pub mod method {

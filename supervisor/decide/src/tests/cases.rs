@@ -62,7 +62,7 @@ fn an_agent_that_can_neither_load_nor_resume_gets_a_new_conversation_and_a_condi
 #[test]
 fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later() {
     let mut world = ready(PermissionPolicy::Ask);
-    world.ask(Command::Prompt { text: "go".into(), key: None, requester: None }).unwrap();
+    world.ask(Command::Prompt { text: "go".into(), schema: None, key: None, requester: None }).unwrap();
     world.settle();
     world.agent_asks(true);
     world.settle();
@@ -79,7 +79,7 @@ fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later
 fn each_refusal_has_a_code_and_says_what_can_be_done() {
     let mut world = ready(PermissionPolicy::Ask);
     for _ in 0..4 {
-        world.ask(Command::Prompt { text: "go".into(), key: None, requester: None }).unwrap();
+        world.ask(Command::Prompt { text: "go".into(), schema: None, key: None, requester: None }).unwrap();
         world.settle();
     }
     let problem = |world: &mut World, command| world.ask(command).unwrap_err().problem();
@@ -93,8 +93,8 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
     world.ask(answer("p1")).unwrap();
     world.settle();
     for (command, code) in [
-        (Command::Prompt { text: "more".into(), key: None, requester: None }, Code::QueueFull),
-        (Command::Prompt { text: " \n".into(), key: None, requester: None }, Code::InvalidRequest),
+        (Command::Prompt { text: "more".into(), schema: None, key: None, requester: None }, Code::QueueFull),
+        (Command::Prompt { text: " \n".into(), schema: None, key: None, requester: None }, Code::InvalidRequest),
         (Command::Cancel { turn: Some("t9".parse().unwrap()), cause: Cause::default() }, Code::NoSuchTurn),
         (Command::Resume { fresh: false, terms: LaunchTerms::default() }, Code::WrongPhase),
         (answer("p1"), Code::PermissionAnswered),
@@ -106,7 +106,7 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
     world.ask(Command::Stop { reason: "x".into(), cause: Cause::default() }).unwrap();
     world.settle();
     assert_eq!(
-        problem(&mut world, Command::Prompt { text: "x".into(), key: None, requester: None }).code,
+        problem(&mut world, Command::Prompt { text: "x".into(), schema: None, key: None, requester: None }).code,
         Code::WrongPhase
     );
     assert_eq!(problem(&mut world, Command::Cancel { turn: None, cause: Cause::default() }).code, Code::WrongPhase);
@@ -115,7 +115,7 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
 /// Returns a session with a running turn, whose agent is restarted after a crash.
 fn busy() -> World {
     let mut world = opened_world(PermissionPolicy::Ask, RestartPolicy::OnFailure);
-    world.ask(Command::Prompt { text: "go".into(), key: None, requester: None }).unwrap();
+    world.ask(Command::Prompt { text: "go".into(), schema: None, key: None, requester: None }).unwrap();
     world.settle();
     assert_eq!(world.phase(), Phase::Busy);
     world
@@ -187,7 +187,9 @@ fn a_stop_before_the_restart_cancels_it_and_a_resume_makes_it_at_once() {
         world
     };
     let mut world = crashed();
-    world.ask(Command::Prompt { text: "next".into(), key: None, requester: None }).expect("it waits for the restart");
+    world
+        .ask(Command::Prompt { text: "next".into(), schema: None, key: None, requester: None })
+        .expect("it waits for the restart");
     world.ask(Command::Stop { reason: "test".into(), cause: Cause::default() }).expect("there is a restart to stop");
     world.settle();
     assert_eq!(world.phase(), Phase::Stopped);
@@ -237,7 +239,7 @@ fn an_agent_that_has_lost_its_conversation_is_started_again_like_one_that_crashe
             break;
         }
         assert_eq!(world.phase(), Phase::BackingOff, "crash {crash}");
-        world.ask(Command::Prompt { text: "again".into(), key: None, requester: None }).unwrap();
+        world.ask(Command::Prompt { text: "again".into(), schema: None, key: None, requester: None }).unwrap();
         world.act(&Act::TimePasses { which: 0 });
         world.act(&Act::AgentStarts { can_load: true });
         for _ in 0..2 {
@@ -255,7 +257,9 @@ fn a_stop_while_an_agent_without_its_conversation_is_ended_keeps_it_from_being_s
     let Some(Step::Append(batch)) = next(&world.state, &world.facts()) else { panic!("the turn is to be ended") };
     world.write(batch);
     assert_eq!(world.phase(), Phase::Stopping);
-    world.ask(Command::Prompt { text: "next".into(), key: None, requester: None }).expect("it waits for the restart");
+    world
+        .ask(Command::Prompt { text: "next".into(), schema: None, key: None, requester: None })
+        .expect("it waits for the restart");
     world.ask(Command::Stop { reason: "test".into(), cause: Cause::default() }).unwrap();
     world.settle();
     assert_eq!(world.phase(), Phase::Stopped);
@@ -282,13 +286,9 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
     let mut state = State::new(Timestamp::UNIX_EPOCH);
     let queue = |state: &mut State, key: Option<&str>, second: i64| {
         let turn = agentd_api::TurnId::numbered(state.next_turn);
-        let queued = agentd_api::event::TurnQueued {
-            turn,
-            prompt: "go".into(),
-            is_startup: false,
-            key: key.map(str::to_owned),
-            requester: None,
-        };
+        let (prompt, key) = ("go".to_owned(), key.map(str::to_owned));
+        let (schema, is_startup, requester) = (None, false, None);
+        let queued = agentd_api::event::TurnQueued { turn, prompt, schema, is_startup, key, requester };
         let time = Timestamp::from_second(second).unwrap();
         state.apply(&Event { seq: state.seq + 1, time, body: Body::TurnQueued(queued) });
     };
@@ -317,7 +317,7 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
 #[test]
 fn a_repeated_prompt_is_answered_from_the_journals_beginning_when_earlier_records_are_lost() {
     let mut world = busy();
-    let prompt = || Command::Prompt { text: "go on".into(), key: Some("k".into()), requester: None };
+    let prompt = || Command::Prompt { text: "go on".into(), schema: None, key: Some("k".into()), requester: None };
     world.ask(prompt()).unwrap();
     // The journal lost all records before this prompt.
     world.state.keys.iter_mut().for_each(|key| key.seq = 0);

@@ -25,6 +25,7 @@ use crate::waits::{is_restarted, over, phase, waits};
 
 mod cases;
 mod compare;
+mod completion;
 mod degraded;
 mod proposals;
 mod stale;
@@ -64,7 +65,10 @@ struct Agent {
 
 impl World {
     fn new(policy: PermissionPolicy, restart: RestartPolicy) -> Self {
-        let spec = SessionSpec { permissions: policy, ..SessionSpec::new("/work") };
+        Self::of(SessionSpec { permissions: policy, ..SessionSpec::new("/work") }, restart)
+    }
+
+    fn of(spec: SessionSpec, restart: RestartPolicy) -> Self {
         let state = State::new(Timestamp::UNIX_EPOCH);
         let needed = RequiredPrerequisites::new();
         let (room, down) = (usize::MAX, false);
@@ -171,6 +175,18 @@ impl World {
                     }
                 }
                 Some(Step::StopAgent) => self.agent_ends(true),
+                Some(Step::CheckAnswer(due)) => {
+                    let batch = completion::answer_is(&self.state, due, true);
+                    if !self.write(batch) {
+                        return;
+                    }
+                }
+                Some(Step::Conclude) => {
+                    let done = Body::SessionCompleted(Box::new(completion::result(&self.state)));
+                    if !self.write(Batch::of(done)) {
+                        return;
+                    }
+                }
                 Some(Step::BringUp { .. } | Step::AbandonBringUp { .. }) | None => return,
             }
         }
@@ -310,7 +326,9 @@ impl World {
             }
         };
         match act {
-            Act::Prompt => client(self, Command::Prompt { text: "hi".into(), key: None, requester: None }),
+            Act::Prompt => {
+                client(self, Command::Prompt { text: "hi".into(), schema: None, key: None, requester: None });
+            }
             Act::Cancel => client(self, Command::Cancel { turn: None, cause: Cause::default() }),
             Act::Stop => client(self, Command::Stop { reason: "test".into(), cause: Cause::default() }),
             Act::Resume { fresh } => client(self, Command::Resume { fresh: *fresh, terms: LaunchTerms::default() }),
@@ -436,10 +454,13 @@ proptest! {
         policy in policy(),
         restart in prop_oneof![Just(RestartPolicy::Never), Just(RestartPolicy::OnFailure)],
         opened in any::<bool>(),
+        interactive in prop::bool::weighted(0.7),
         stale in prop::sample::select(StalePolicy::ALL),
         acts in prop::collection::vec(act(), 0..60),
     ) {
-        let mut world = if opened { opened_world(policy, restart) } else { World::new(policy, restart) };
+        let spec = SessionSpec { permissions: policy, interactive, ..SessionSpec::new("/work") };
+        let world = World::of(spec, restart);
+        let mut world = if opened { opened_of(world) } else { world };
         world.staleness = stale::settings(stale);
         for act in &acts {
             world.act(act);
@@ -459,6 +480,9 @@ proptest! {
                 _ => {}
             }
         }
+        let completions = world.journal.iter().filter(|event| matches!(event.body, Body::SessionCompleted(_))).count();
+        prop_assert_eq!(completions, usize::from(!interactive), "a session that is not interactive completes once");
+        prop_assert!(!world.state.awaits_completion());
         prop_assert!(started.values().all(|&times| times == 1), "a turn was started twice: {started:?}");
         prop_assert!(queued.values().chain(ended.values()).all(|&times| times == 1));
         prop_assert!(ended.keys().all(|turn| queued.contains_key(turn)));
@@ -551,7 +575,10 @@ fn ready(policy: PermissionPolicy) -> World {
 
 /// Returns a session whose conversation is open.
 fn opened_world(policy: PermissionPolicy, restart: RestartPolicy) -> World {
-    let mut world = World::new(policy, restart);
+    opened_of(World::new(policy, restart))
+}
+
+fn opened_of(mut world: World) -> World {
     world.start_agent(true);
     world.settle();
     for _ in 0..2 {

@@ -6,6 +6,7 @@
 //!
 //! The end of a driver is not the end of the session. The keeper continues, and the next driver reads the journal.
 
+mod completion;
 mod keeper;
 mod launch;
 mod launching;
@@ -54,6 +55,7 @@ use agentd_decide::rules::{Command, LaunchBounds, Refusal, decide};
 use agentd_decide::state::State;
 use agentd_decide::verdict::changed;
 use agentd_decide::waits::{self, Wait, is_restarted, over};
+use completion::{CompletionTask, completion_report};
 use launching::{Launching, progress};
 use outside::Outside;
 use port_events::{KeeperEvent, keeper_event, until};
@@ -117,6 +119,8 @@ pub(crate) struct Driver {
     repository: Option<RepositoryTask>,
     /// The examination of a workflow beside the running agent.
     workflow: Option<WorkflowTask>,
+    /// The work for a completion: the check of an answer, or the gathering of a result.
+    completing: Option<CompletionTask>,
     /// The stop that is under way.
     stop: Stop,
     /// Whether processes from before the daemon's start may carry the session's mark.
@@ -145,6 +149,7 @@ impl Driver {
             readings: Readings::default(),
             repository: None,
             workflow: None,
+            completing: None,
             stop: Stop::default(),
             may_have_remains,
             outside,
@@ -218,8 +223,7 @@ impl Driver {
                 never = pulse::rest() => match never {},
                 () = shutdown.cancelled() => {
                     self.launching.bring_up = None;
-                    self.repository = None;
-                    self.workflow = None;
+                    (self.repository, self.workflow, self.completing) = (None, None, None);
                     self.recorder.remember(true).await;
                     return Ok(());
                 }
@@ -238,6 +242,7 @@ impl Driver {
                 read = facts(&mut self.readings) => self.facts_read(read).await?,
                 report = repository_report(&mut self.repository) => self.repository_reported(report).await?,
                 examined = examination(&mut self.workflow) => self.workflow_examined(examined).await?,
+                done = completion_report(&mut self.completing) => self.completion_done(done).await?,
                 true = self.terms.changed() => self.renew(),
                 () = until(due) => {
                     if self.timers.begin() {
@@ -491,6 +496,14 @@ impl Driver {
                             continue;
                         }
                     }
+                    break;
+                }
+                Some(Step::CheckAnswer(due)) => {
+                    self.begin_check(due);
+                    break;
+                }
+                Some(Step::Conclude) => {
+                    self.begin_conclusion();
                     break;
                 }
             }

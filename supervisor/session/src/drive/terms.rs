@@ -120,6 +120,7 @@ impl Terms {
             turn: choose(own.turn_seconds, Some(limits.turn)),
             cancel: limits.cancel.0,
             silence: Some(limits.silence.0).filter(|silence| !silence.is_zero()),
+            session: choose(own.session_seconds, None),
             idle: choose(own.idle_seconds, limits.idle),
             permission: choose(own.permission_seconds, limits.permission),
             restart_first: launch.restart_first.0,

@@ -55,6 +55,8 @@ impl Timers {
             .filter(|wait| !matches!(wait, Wait::Expiry { .. }) || may_renew)
             .map(|wait| {
                 let (since, limit) = match known(&wait) {
+                    // The limit is the rest of the active time.
+                    Some(_) if is_outdated && matches!(wait, Wait::Session(_)) => (now, patience.with(&wait, time)),
                     Some(known) if is_outdated && is_limited_by_spec(&wait) => {
                         (known.since, patience.with(&wait, time))
                     }

@@ -18,6 +18,7 @@ use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
+use crate::answer;
 use crate::creation::create_files;
 use crate::document::Document;
 use crate::generation::Generations;
@@ -323,6 +324,9 @@ impl Sessions {
         let asked = spec.parent.is_some().then(|| spec.clone());
         let (alone, continues) = self.continuation(&mut spec).await?.unzip();
         self.check(&spec).await?;
+        if let Some(schema) = &spec.answer_schema {
+            answer::check_schema(&self.generations.now().daemon, schema).await?;
+        }
         self.room(&lock(&self.known))?;
         if spec.agent.is_none() && spec.command.is_none() {
             // The agent is stored, so that a later change of the default does not give this session another agent.
@@ -510,7 +514,7 @@ fn room_for_child(sessions: &BTreeMap<SessionId, Session>, parent: &ParentSessio
     let is_child = |session: &&Session| {
         let published = session.published.borrow();
         published.view.parent.as_ref() == Some(&parent.id)
-            && !matches!(published.view.status.phase, Phase::Stopped | Phase::Failed)
+            && !matches!(published.view.status.phase, Phase::Stopped | Phase::Failed | Phase::Completed)
     };
     let (children, most) = (sessions.values().filter(is_child).count(), parent.most);
     if children < most {

@@ -11,6 +11,7 @@ use agentd_schedule::{Calendar, Times};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
+use crate::answer;
 use crate::generation::Generation;
 use crate::spec;
 
@@ -127,6 +128,9 @@ async fn check_session(
     }
     let spec = run_spec(generation, schedule, session, None);
     spec::validate(generation, &spec, |_| true)?;
+    if let Some(schema) = &session.answer_schema {
+        answer::check_schema(&generation.daemon, schema).await?;
+    }
     if spec.workspace.is_none() {
         workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
     }

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use agentd_api::completion::Outcome;
 use agentd_api::event::TurnEnded;
 use agentd_api::schedule::RunOutcome;
 use agentd_api::session::{Phase, SessionView};
@@ -36,6 +37,14 @@ pub(super) async fn wait_for_end(session: &Session, turn: Option<&TurnId>, after
 /// Returns the end of a run, if it has ended.
 async fn end(session: &Session, view: &SessionView, turn: Option<&TurnId>, after: u64) -> Option<RunEnd> {
     let phase = view.status.phase;
+    if after == 0 && !view.spec.interactive {
+        // The session was created by the run, and its result decides.
+        return match &view.status.completion {
+            Some(done) if done.outcome == Outcome::Completed => Some((RunOutcome::Succeeded, None)),
+            Some(done) => Some(failed(done.reason.clone())),
+            None => None,
+        };
+    }
     let Some(turn) = turn else {
         return match phase {
             Phase::Failed => Some(failed(view.status.message.clone().unwrap_or_else(|| "the session failed".into()))),
