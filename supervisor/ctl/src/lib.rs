@@ -8,6 +8,7 @@ mod attach;
 mod client;
 mod commands;
 mod compatibility;
+mod completion;
 mod conversation;
 pub mod demo_agent;
 mod details;

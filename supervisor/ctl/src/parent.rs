@@ -6,15 +6,24 @@ use agentd_api::session::SessionSpec;
 use crate::client::Client;
 use crate::error::Error;
 
+/// The prompt that a client sends after the creation.
+#[derive(Debug)]
+pub(crate) struct FirstPrompt {
+    pub(crate) text: String,
+    /// JSON Schema of the answer.
+    pub(crate) schema: Option<serde_json::Value>,
+}
+
 /// Completes a specification from that of its parent. The daemon gives a session only what belongs to the conversation;
 /// a person expects the environment and the repositories too. Returns the prompt to send after the creation, since a
 /// session that continues a conversation sends none by itself.
-pub(crate) async fn completed(client: &Client, spec: SessionSpec) -> Result<(SessionSpec, Option<String>), Error> {
+pub(crate) async fn completed(client: &Client, spec: SessionSpec) -> Result<(SessionSpec, Option<FirstPrompt>), Error> {
     let Some(parent) = &spec.parent else { return Ok((spec, None)) };
     let parent = client.find(parent.as_str()).await?.value;
     let mut spec = merged(spec, &parent.spec);
     spec.parent = parent.id.as_str().parse().ok();
-    let prompt = spec.initial_prompt.take();
+    let schema = spec.answer_schema.take();
+    let prompt = spec.initial_prompt.take().map(|text| FirstPrompt { text, schema });
     Ok((spec, prompt))
 }
 

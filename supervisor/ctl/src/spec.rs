@@ -56,6 +56,8 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         agent: args.agent,
         command: Some(args.command).filter(|command| !command.is_empty()),
         initial_prompt: prompt.map(|prompt| prompt_text(&prompt)).transpose()?,
+        answer_schema: args.batch.schema.map(|path| read_schema(&path)).transpose()?,
+        interactive: !args.batch.batch,
         env_setup,
         permissions: match args.permissions {
             Permissions::Ask => PermissionPolicy::Ask,
@@ -94,6 +96,8 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
             idle_seconds: args.idle.map(Time::seconds),
             turn_seconds: args.turn_limit.map(Time::seconds),
             permission_seconds: args.permission_limit.map(Time::seconds),
+            session_seconds: args.batch.session_limit.map(Time::seconds),
+            cost: args.batch.cost_limit,
             ..SessionLimits::default()
         },
         requires: args.require,
@@ -145,6 +149,15 @@ pub(crate) fn prompt_text(given: &str) -> Result<String, Error> {
     let mut text = String::new();
     io::stdin().read_to_string(&mut text).map_err(Error::Input)?;
     Ok(text)
+}
+
+/// Reads the file of a JSON Schema. The daemon validates the schema.
+pub(crate) fn read_schema(path: &Path) -> Result<serde_json::Value, Error> {
+    let text = std::fs::read_to_string(path).map_err(|source| Error::File { path: path.to_owned(), source })?;
+    serde_json::from_str(&text).map_err(|error| Error::Usage {
+        detail: format!("{} is not JSON: {error}", path.display()),
+        hint: "--schema names a file with a JSON Schema".to_owned(),
+    })
 }
 
 /// Creates a session. If it begins with this terminal's environment, that environment is sent first.

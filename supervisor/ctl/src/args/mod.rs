@@ -7,6 +7,7 @@ pub(crate) mod files;
 pub(crate) mod plugin;
 pub(crate) mod prune;
 pub(crate) mod repository;
+pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod service;
 pub(crate) mod spec;
@@ -22,6 +23,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
 use repository::WorkspaceArgs;
+use run::BatchArgs;
+pub(crate) use run::{NewArgs, RunArgs};
 pub(crate) use spec::SelectorArgs;
 
 const STATUSES: &str = "\
@@ -34,6 +37,8 @@ Exit status:
   3    the daemon cannot be reached or started
   4    refused in the present state: the session's phase does not allow it, a
        name is taken, a queue is full, a question is answered already
+  5    run --batch: the session reached one of its limits
+  6    run --batch, prompt --schema: the answer does not satisfy its schema
   130  the turn was cancelled, or Ctrl-C left it running
   141  the reader of the output closed it
 
@@ -54,14 +59,6 @@ Examples:
   agentctl stop k3m                        end its agent; resume continues it
   agentctl env k3m                         show its environment, with sources
   agentctl doctor                          find problems and their remedies";
-
-const RUN_EXAMPLES: &str = "\
-Examples:
-  agentctl run                                 talk to the default agent
-  agentctl run \"explain main.rs\" > answer.md   one turn; the answer in a file
-  git diff | agentctl run --prompt -           the prompt from standard input
-  agentctl run --agent claude --dir ~/src      another agent, another directory
-  agentctl run -- npx my-agent --acp           any program that speaks ACP";
 
 /// Run AI coding agents in sessions, each in its own clean environment.
 ///
@@ -111,7 +108,10 @@ pub(crate) enum Command {
     /// The agent's answer goes to standard output and ends with a newline. Everything else goes to standard
     /// error. If the input is a file or a pipe, the exit status is that of the first turn that did not end
     /// well.
-    #[command(after_help = RUN_EXAMPLES)]
+    ///
+    /// With --batch, the session completes when its prompt is done. agentctl prints the agent's last message only, and
+    /// Ctrl-C stops the session.
+    #[command(after_help = run::RUN_EXAMPLES)]
     Run(RunArgs),
     /// Create a session and print its id
     New(NewArgs),
@@ -147,6 +147,9 @@ pub(crate) enum Command {
         /// The prompt; words are joined by spaces, and `-` reads it from standard input
         #[arg(required = true)]
         text: Vec<String>,
+        /// A file with a JSON Schema that the last block of the answer must satisfy
+        #[arg(long, value_name = "FILE")]
+        schema: Option<PathBuf>,
         /// Print the turn's id and exit
         #[arg(long)]
         no_wait: bool,
@@ -434,6 +437,8 @@ pub(crate) struct SpecArgs {
     #[arg(long)]
     pub(crate) tag: Vec<String>,
     #[command(flatten)]
+    pub(crate) batch: BatchArgs,
+    #[command(flatten)]
     pub(crate) workspace: WorkspaceArgs,
     /// A program that speaks the Agent Client Protocol on stdin and stdout, instead of a configured agent
     #[arg(last = true, value_name = "COMMAND")]
@@ -538,31 +543,6 @@ pub(crate) enum Note {
     Brief,
     /// Full state, after every start of the agent's process
     Full,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RunArgs {
-    #[command(flatten)]
-    pub(crate) spec: SpecArgs,
-    #[command(flatten)]
-    pub(crate) terms: TermsArgs,
-    /// Delete the session at the end, unless Ctrl-C left it
-    #[arg(long)]
-    pub(crate) rm: bool,
-    /// Do not print the session's own messages: how to leave it, its final state, the number of dropped variables
-    #[arg(short, long)]
-    pub(crate) quiet: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NewArgs {
-    #[command(flatten)]
-    pub(crate) spec: SpecArgs,
-    #[command(flatten)]
-    pub(crate) terms: TermsArgs,
-    /// Wait at most this long until the session is ready, as 30s; exit status 1 if it is not ready by then
-    #[arg(long, value_name = "TIME")]
-    pub(crate) ready: Option<Time>,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]

@@ -38,6 +38,7 @@ pub(crate) struct PruneArgs {
 pub(crate) enum RestPhase {
     Stopped,
     Failed,
+    Completed,
     Pending,
 }
 
@@ -61,6 +62,7 @@ impl RestPhase {
         match self {
             Self::Stopped => Phase::Stopped,
             Self::Failed => Phase::Failed,
+            Self::Completed => Phase::Completed,
             Self::Pending => Phase::Pending,
         }
     }

@@ -10,17 +10,19 @@ const EXAMPLES: &str = "\
 Examples:
   agentctl wait k3m                                 until it accepts prompts
   agentctl wait k3m --for phase=idle --timeout 10m  until its turn is over
+  agentctl wait k3m --for Completed --timeout 1h    until its prompts are done
   agentctl wait k3m --for PrerequisitesMet=False    until something is missing
   agentctl wait a1 b2 --for deleted                 until both are removed
 
-Exit status: 0 if it holds for each session, 1 if it does not in time.";
+Exit status: 0 if it holds for each session, 1 if it does not in time, 4 if
+it can no longer hold without a request: phase=completed of a failed session.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WaitArgs {
     #[arg(required = true, value_name = "SESSION")]
     pub(crate) sessions: Vec<String>,
-    /// A condition, CONDITION=True, False or Unknown, phase=PHASE, or deleted
+    /// A condition, CONDITION=True, False or Unknown, phase=PHASE, a phase such as Completed, or deleted
     #[arg(long = "for", value_name = "WHAT", default_value = "Ready")]
     pub(crate) wanted: Wanted,
     /// Wait at most this long in all; 0 looks once
@@ -48,6 +50,17 @@ impl Wanted {
             }
             Self::Phase(phase) => view.status.phase == *phase,
             Self::Deleted => false,
+        }
+    }
+
+    /// Reports whether the session cannot come to the state by itself: it completes only once, and a completed session
+    /// changes only by a resume.
+    pub(crate) fn is_hopeless(&self, view: &SessionView) -> bool {
+        match self {
+            Self::Deleted => false,
+            _ if view.status.phase == Phase::Completed => true,
+            Self::Phase(Phase::Completed) => view.status.interactive,
+            _ => false,
         }
     }
 
@@ -83,6 +96,19 @@ fn known<T: serde::de::DeserializeOwned + PartialEq>(name: &str, unknown: &T) ->
     serde_json::from_value(name.into()).ok().filter(|value| value != unknown)
 }
 
+/// Parses the name of a phase in the notation of a condition: `Completed`, `BackingOff`.
+fn phase_of(text: &str) -> Option<Phase> {
+    let is_name = text.starts_with(|first: char| first.is_ascii_uppercase());
+    let mut kebab = String::new();
+    for letter in text.chars().filter(|_| is_name) {
+        if letter.is_ascii_uppercase() && !kebab.is_empty() {
+            kebab.push('-');
+        }
+        kebab.push(letter.to_ascii_lowercase());
+    }
+    known(&kebab, &Phase::Unknown)
+}
+
 impl FromStr for Wanted {
     type Err = String;
 
@@ -94,6 +120,9 @@ impl FromStr for Wanted {
             return known(phase, &Phase::Unknown)
                 .map(Self::Phase)
                 .ok_or_else(|| format!("no session has the phase {phase:?}"));
+        }
+        if let Some(phase) = phase_of(text) {
+            return Ok(Self::Phase(phase));
         }
         // kubectl writes condition=NAME=STATUS.
         let text = text.strip_prefix("condition=").unwrap_or(text);
@@ -123,6 +152,8 @@ mod tests {
             ("Ready=false", condition(ConditionType::Ready, ConditionStatus::False)),
             ("KeeperAnswers=Unknown", condition(ConditionType::KeeperAnswers, ConditionStatus::Unknown)),
             ("phase=backing-off", Ok(Wanted::Phase(Phase::BackingOff))),
+            ("Completed", Ok(Wanted::Phase(Phase::Completed))),
+            ("BackingOff", Ok(Wanted::Phase(Phase::BackingOff))),
             ("deleted", Ok(Wanted::Deleted)),
         ] {
             assert_eq!(text.parse(), wanted, "{text}");

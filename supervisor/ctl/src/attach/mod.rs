@@ -381,7 +381,7 @@ impl<'a> Attached<'a> {
         } else if line.trim().is_empty() {
             Ok(())
         } else {
-            self.client.prompt(id, &line).await.map(|accepted| {
+            self.client.prompt(id, &line, None).await.map(|accepted| {
                 self.mine.insert(accepted.value.turn.clone());
                 self.outstanding = Some(accepted.value.turn);
             })
@@ -459,7 +459,11 @@ impl<'a> Attached<'a> {
             self.renderer.failure("", &failure)?;
             self.turn_failure = Some(failure);
         }
-        let down = if failed { Down::Failed } else { Down::Stopped };
+        let down = match view.status.phase {
+            Phase::Failed => Down::Failed,
+            Phase::Completed => Down::Completed,
+            _ => Down::Stopped,
+        };
         Ok(self.conversation.down().map(|_| End::Down(down)))
     }
 }

@@ -180,8 +180,13 @@ impl Client {
         self.call(&call, None, PATIENCE).await.map(drop)
     }
 
-    pub(crate) async fn prompt(&self, id: &str, prompt: &str) -> Result<Document<PromptAccepted>, Error> {
-        let body = PromptRequest { prompt: prompt.to_owned(), schema: None };
+    pub(crate) async fn prompt(
+        &self,
+        id: &str,
+        prompt: &str,
+        schema: Option<serde_json::Value>,
+    ) -> Result<Document<PromptAccepted>, Error> {
+        let body = PromptRequest { prompt: prompt.to_owned(), schema };
         self.submit(&Call::Prompt { session: id.to_owned() }, &body, Duration::ZERO).await
     }
 

@@ -40,7 +40,7 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     let (spec, prompt) = completed(&context.client, spec(args.spec)?).await?;
     let document = create(&context.client, spec, args.terms.into()).await?;
     if let Some(prompt) = prompt {
-        context.client.prompt(document.value.id.as_str(), &prompt).await?;
+        context.client.prompt(document.value.id.as_str(), &prompt.text, prompt.schema).await?;
     }
     // The id is printed first: the session exists, whatever the result of the wait.
     if !context.json {
@@ -204,7 +204,7 @@ async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) ->
             }
             Err(Error::Failed { session: label, failure })
         }
-        Phase::Idle | Phase::Busy => Ok(0),
+        Phase::Idle | Phase::Busy | Phase::Completed => Ok(0),
         phase => match wait {
             Some(_) if phase == Phase::Stopped => Err(Error::Session {
                 detail: format!("session {label:?} was stopped before it was ready"),

@@ -8,6 +8,7 @@ use agentd_api::session::{Phase, SessionList, SessionView};
 use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
+use crate::completion;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::prerequisite::Missing;
@@ -174,6 +175,13 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     let failure = Failure::of(view);
     let may_help = status.phase == Phase::Failed && failure.is_degradable();
     field("remedy", may_help.then(|| failure.remedy(&label(view), false)));
+    if !status.interactive {
+        field("interactive", Some("no: the session completes when its prompts are done".to_owned()));
+    }
+    for (name, value) in status.completion.iter().flat_map(|done| completion::described(done)) {
+        field(name, Some(value));
+    }
+    field("cost", status.cost.as_ref().map(ToString::to_string));
     field("directory", Some(view.spec.directory.display().to_string()));
     field("agent", Some(agent(view)));
     field(

@@ -3,6 +3,7 @@
 mod apply;
 mod apply_schedules;
 mod audit;
+mod batch;
 mod check;
 mod config;
 mod confirm;
@@ -123,8 +124,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Attach { session, from_start, last } => {
             boxed(talk::attach(context, &session, (!from_start).then_some(last))).await
         }
-        Command::Prompt { session, text, no_wait } => {
-            boxed(talk::prompt(context, &session, &text.join(" "), no_wait)).await
+        Command::Prompt { session, text, schema, no_wait } => {
+            boxed(talk::prompt(context, &session, &text.join(" "), schema.as_deref(), no_wait)).await
         }
         Command::Context(args) => boxed(context::context(context, args)).await,
         Command::Hint(args) => boxed(context::hint(context, args)).await,

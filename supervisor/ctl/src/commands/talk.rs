@@ -1,12 +1,13 @@
 //! Implements `agentctl run`, `attach`, `prompt` and `answer`: conversations with an agent.
 
 use std::io::{self, IsTerminal as _};
+use std::path::Path;
 
 use agentd_api::PermissionId;
 use agentd_api::session::{PermissionAnswer, Phase, SessionView};
 
 use super::waiting::tell_obstacles;
-use super::{Context, label, print, print_document, tell};
+use super::{Context, batch, label, print, print_document, tell};
 use crate::args::RunArgs;
 use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
 use crate::conversation::Down;
@@ -14,10 +15,13 @@ use crate::error::{Error, exit};
 use crate::failure::{Failure, LOGIN_FOR_PROMPT};
 use crate::parent::completed;
 use crate::session;
-use crate::spec::{create, is_no_prompt, prompt_text, spec};
+use crate::spec::{create, is_no_prompt, prompt_text, read_schema, spec};
 use crate::terminal::Screen;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
+    if args.spec.batch.batch {
+        return batch::run(context, args).await;
+    }
     let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
     is_no_prompt(&context.client, &args.spec).await?;
     let (spec, prompt) = completed(&context.client, spec(args.spec)?).await?;
@@ -25,7 +29,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let view = create(&context.client, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
     if let Some(prompt) = prompt {
-        goal = Goal::Turn(Some(context.client.prompt(&id, &prompt).await?.value.turn));
+        goal = Goal::Turn(Some(context.client.prompt(&id, &prompt.text, prompt.schema).await?.value.turn));
     }
     if goal == Goal::Talk && !quiet {
         greet(context, &view, &label).await?;
@@ -62,11 +66,17 @@ pub(super) async fn attach(context: &Context, session: &str, last: Option<u64>) 
     Ok(status(&outcome))
 }
 
-pub(super) async fn prompt(context: &Context, session: &str, text: &str, no_wait: bool) -> Result<u8, Error> {
-    let text = prompt_text(text)?;
+pub(super) async fn prompt(
+    context: &Context,
+    session: &str,
+    text: &str,
+    schema: Option<&Path>,
+    no_wait: bool,
+) -> Result<u8, Error> {
+    let (text, schema) = (prompt_text(text)?, schema.map(read_schema).transpose()?);
     let view = context.client.find(session).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
-    let document = context.client.prompt(&id, &text).await?;
+    let document = context.client.prompt(&id, &text, schema).await?;
     let accepted = document.value;
     if no_wait {
         if context.json {
@@ -170,6 +180,7 @@ async fn farewell(context: &Context, outcome: &AttachmentResult, id: &str, label
         End::Turn(_) => tell(&format!("the session stays: agentctl attach {label}")),
         End::InputEnded(_) | End::Left => tell(&format!("the session continues: agentctl attach {label}")),
         End::Down(Down::Stopped) => tell(&format!("the session is stopped: agentctl resume {label}")),
+        End::Down(Down::Completed) => tell(&format!("the session has completed: agentctl show {label}")),
         End::Down(Down::Failed) => tell(&format!("the session has failed: agentctl show {label}")),
         End::Deleted => Ok(()),
     }
@@ -177,9 +188,9 @@ async fn farewell(context: &Context, outcome: &AttachmentResult, id: &str, label
 
 fn status(outcome: &AttachmentResult) -> u8 {
     match outcome.end {
-        End::Down(Down::Stopped) if outcome.unsent => exit::REFUSED,
+        End::Down(Down::Stopped | Down::Completed) if outcome.unsent => exit::REFUSED,
         End::Turn(status) | End::InputEnded(status) => status,
-        End::Down(Down::Stopped) => 0,
+        End::Down(Down::Stopped | Down::Completed) => 0,
         End::Left => exit::CANCELLED,
         End::Down(Down::Failed) | End::Deleted => exit::FAILED,
     }

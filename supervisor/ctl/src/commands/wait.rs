@@ -37,6 +37,9 @@ async fn wait_for(context: &Context, session: &str, wanted: &Wanted, until: Inst
     }
     let mut events = EventStream::follow(context.client.clone(), id.clone(), after, context.starter.clone());
     while !wanted.holds(&found.value) {
+        if wanted.is_hopeless(&found.value) {
+            return Err(hopeless(session, wanted, &found.value));
+        }
         if Instant::now() >= until {
             return Err(late(session, wanted, &found.value));
         }
@@ -66,6 +69,13 @@ fn present(
     match found {
         Err(error) if *wanted == Wanted::Deleted && error.code() == Some(Code::NoSuchSession) => Ok(None),
         found => found.map(Some),
+    }
+}
+
+fn hopeless(session: &str, wanted: &Wanted, view: &SessionView) -> Error {
+    Error::Hopeless {
+        detail: format!("session {session:?} can no longer have {wanted}; {}", wanted.present(view)),
+        hint: format!("agentctl show {session}; agentctl resume {session} continues it"),
     }
 }
 

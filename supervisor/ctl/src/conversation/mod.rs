@@ -104,6 +104,8 @@ pub(crate) struct Conversation {
 pub(crate) enum Down {
     /// A stop was requested.
     Stopped,
+    /// The session was not interactive, and its prompts are done.
+    Completed,
     Failed,
 }
 
@@ -149,6 +151,7 @@ impl Conversation {
         self.ready = matches!(status.phase, Phase::Idle | Phase::Busy);
         self.down = match status.phase {
             Phase::Stopped => Some(Down::Stopped),
+            Phase::Completed => Some(Down::Completed),
             Phase::Failed | Phase::BackingOff => Some(Down::Failed),
             _ => None,
         };
@@ -238,6 +241,18 @@ impl Conversation {
                     self.down = Some(Down::Stopped);
                 }
                 vec![Item::Detail(format!("stop requested: {}{}", stop.reason, stop.cause))]
+            }
+            Body::SessionCompleting(completing) => {
+                (self.ready, self.stopping) = (false, true);
+                vec![Item::Detail(format!("the session ends: {}", completing.reason))]
+            }
+            Body::SessionCompleted(done) => {
+                vec![Item::Detail(format!("the session is {}: {}", done.outcome.as_str(), done.reason))]
+            }
+            Body::AnswerChecked(checked) if !checked.errors.is_empty() && !checked.fails => {
+                let errors: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();
+                let text = "the answer does not satisfy its schema, and the agent is asked once more";
+                vec![Item::Warning(format!("{text}: {}", errors.join("; ")))]
             }
             Body::EnvironmentRefreshed(refreshed) if !refreshed.files.is_empty() => {
                 vec![Item::Detail(format!("files rewritten: {}", refreshed.files.join(", ")))]
@@ -464,6 +479,7 @@ fn facts(reports: &[CheckReport]) -> Vec<Item> {
 pub(crate) fn exit_of(ended: &TurnEnded) -> u8 {
     match (&ended.synthetic, ended.stop_reason.as_deref()) {
         (Some(synthetic), _) if synthetic.cause == SyntheticCause::Dropped => exit::CANCELLED,
+        (Some(synthetic), _) if synthetic.cause == SyntheticCause::AnswerInvalid => exit::SCHEMA,
         (None, Some("end_turn")) => 0,
         (None, Some("cancelled")) => exit::CANCELLED,
         _ => exit::FAILED,

@@ -24,6 +24,8 @@ pub(crate) mod exit {
     pub(crate) const USAGE: u8 = 2;
     pub(crate) const UNREACHABLE: u8 = 3;
     pub(crate) const REFUSED: u8 = 4;
+    /// The answer does not satisfy its schema.
+    pub(crate) const SCHEMA: u8 = 6;
     /// As a shell reports SIGINT.
     pub(crate) const CANCELLED: u8 = 130;
     /// As a shell reports SIGPIPE.
@@ -102,6 +104,9 @@ pub(crate) enum Error {
     /// The state of a session does not allow the command; `detail` names both.
     #[error("{detail}")]
     Session { detail: String, hint: Option<String> },
+    /// A state that a command waits for can no longer come by itself.
+    #[error("{detail}")]
+    Hopeless { detail: String, hint: String },
 }
 
 impl From<Problem> for Error {
@@ -122,6 +127,7 @@ impl Error {
             | Self::NotStarted { .. }
             | Self::Managed { .. } => exit::UNREACHABLE,
             Self::Usage { .. } => exit::USAGE,
+            Self::Hopeless { .. } => exit::REFUSED,
             Self::Part { source, .. } => source.exit_status(),
             Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => exit::BROKEN_PIPE,
             _ => exit::FAILED,
@@ -161,7 +167,10 @@ impl Error {
                 Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into())
             }
             Self::Away { .. } => Some("the session continues without agentd; start agentd and attach again".into()),
-            Self::NotStarted { hint, .. } | Self::Managed { hint, .. } | Self::Usage { hint, .. } => Some(hint.clone()),
+            Self::NotStarted { hint, .. }
+            | Self::Managed { hint, .. }
+            | Self::Usage { hint, .. }
+            | Self::Hopeless { hint, .. } => Some(hint.clone()),
             Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
             Self::NewPlugin(error) => error.hint(),
             Self::Service(error) => error.hint(),

@@ -1,0 +1,72 @@
+//! Defines `agentctl run` and `agentctl new`.
+
+use std::path::PathBuf;
+
+use agentd_api::completion::CostLimit;
+use agentd_api::quantity::Time;
+use clap::{Args, ValueEnum};
+
+use super::{SpecArgs, TermsArgs};
+
+pub(super) const RUN_EXAMPLES: &str = "\
+Examples:
+  agentctl run                                 talk to the default agent
+  agentctl run \"explain main.rs\" > answer.md   one turn; the answer in a file
+  git diff | agentctl run --prompt -           the prompt from standard input
+  agentctl run --agent claude --dir ~/src      another agent, another directory
+  agentctl run --batch --schema s.json \"list the bugs\" > bugs.json
+  agentctl run -- npx my-agent --acp           any program that speaks ACP";
+
+/// Arguments about the completion of a session.
+#[derive(Debug, Args)]
+pub(crate) struct BatchArgs {
+    /// Complete the session when its prompts are done; it is interactive only after a resume
+    #[arg(long)]
+    pub(crate) batch: bool,
+    /// A file with a JSON Schema that the last block of the first answer must satisfy
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schema: Option<PathBuf>,
+    /// End the session after it was active for this long, as 2h; time without a turn does not count, and 0 is never
+    #[arg(long, value_name = "TIME")]
+    pub(crate) session_limit: Option<Time>,
+    /// End the session when its agent reports a higher cost, as 5USD
+    #[arg(long, value_name = "COST")]
+    pub(crate) cost_limit: Option<CostLimit>,
+}
+
+/// Value of `run --output`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ResultFormat {
+    /// The agent's last message
+    Text,
+    /// The whole result as one JSON document
+    Json,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
+    /// With --batch: what to print at the end
+    #[arg(short, long, value_enum, value_name = "FORMAT", requires = "batch")]
+    pub(crate) output: Option<ResultFormat>,
+    /// Delete the session at the end, unless Ctrl-C left it
+    #[arg(long)]
+    pub(crate) rm: bool,
+    /// Do not print the session's own messages: how to leave it, its final state, the number of dropped variables
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NewArgs {
+    #[command(flatten)]
+    pub(crate) spec: SpecArgs,
+    #[command(flatten)]
+    pub(crate) terms: TermsArgs,
+    /// Wait at most this long until the session is ready, as 30s; exit status 1 if it is not ready by then
+    #[arg(long, value_name = "TIME")]
+    pub(crate) ready: Option<Time>,
+}
