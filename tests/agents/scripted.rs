@@ -85,6 +85,9 @@ fn serve(flags: Flags) {
         requests: 0,
         strays: 0,
         said: String::new(),
+        next: None,
+        reason: None,
+        tokens: None,
         account,
         servers: Value::Null,
         opened: Value::Null,
@@ -136,6 +139,12 @@ struct Agent {
     strays: usize,
     /// The agent's text in this turn.
     said: String,
+    /// Answer to the next prompt without a command.
+    next: Option<String>,
+    /// Stop reason of this turn instead of the usual one.
+    reason: Option<String>,
+    /// Tokens that the answer to the prompt reports.
+    tokens: Option<usize>,
     account: Option<Account>,
     /// The MCP servers that the client named when it opened the conversation.
     servers: Value,
@@ -302,13 +311,19 @@ impl Agent {
             }
         }
         if !obeyed {
-            self.say(&text);
+            let answer = self.next.take().unwrap_or(text);
+            self.say(&answer);
         }
         let said = std::mem::take(&mut self.said);
         self.remember("agent", &said);
-        let reason = if self.cancelled { "cancelled" } else { "end_turn" };
-        self.answer(id, &json!({ "stopReason": reason }));
-        self.note("answered", reason);
+        let usual = if self.cancelled { "cancelled" } else { "end_turn" };
+        let reason = self.reason.take().unwrap_or(usual.to_owned());
+        let mut answer = json!({ "stopReason": reason });
+        if let Some(tokens) = self.tokens.take() {
+            answer["usage"] = json!({ "totalTokens": tokens, "inputTokens": 1, "outputTokens": 1 });
+        }
+        self.answer(id, &answer);
+        self.note("answered", &reason);
     }
 
     fn note(&self, word: &str, text: &str) {
@@ -338,6 +353,18 @@ impl Agent {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
             "say" => self.say(rest),
+            // `speak "TEXT"`: says a text of several lines, given as a JSON string.
+            "speak" => self.say(&serde_json::from_str::<String>(rest).expect("a JSON string")),
+            // `next "TEXT"`: the answer to the next prompt without a command.
+            "next" => self.next = Some(serde_json::from_str(rest).expect("a JSON string")),
+            "stop-reason" => self.reason = Some(rest.to_owned()),
+            "tokens" => self.tokens = Some(number(rest)),
+            "cost" => {
+                let (amount, currency) = rest.split_once(' ').unwrap_or((rest, "USD"));
+                let amount: f64 = amount.parse().expect("an amount");
+                let cost = json!({ "amount": amount, "currency": currency });
+                self.update(&json!({ "sessionUpdate": "usage_update", "used": 10, "size": 100, "cost": cost }));
+            }
             "count" => self.count(rest),
             "flood" => self.flood(rest),
             "flood-requests" => {

@@ -4,8 +4,9 @@
 //! The test reads the points from the binary (`agentd fault-points`). For each combination, a separate daemon goes
 //! through one scenario that passes every point. A session is created, runs a turn that counts, and gets a prompt
 //! during the turn. In mid-turn the specification gets changes and a repository, and the daemon is restarted. The
-//! session is stopped and resumed, and another session is removed. The client repeats each unanswered request with the
-//! idempotency key of the first attempt, as a client should. A point that the scenario does not pass fails the test.
+//! session is stopped and resumed, and another session is removed. For the points of a completion, the other session is
+//! not interactive. The client repeats each unanswered request with the idempotency key of the first attempt, as a
+//! client should. A point that the scenario does not pass fails the test.
 //!
 //! All combinations run by default and in CI; `AGENTD_FAULTS=NAME` runs those whose `POINT/FAULT` contains NAME.
 
@@ -240,8 +241,7 @@ impl Case {
     async fn stop(&self, name: &str) {
         let stopping = async {
             loop {
-                if self.view(name).await.is_some_and(|view| matches!(view.status.phase, Phase::Stopped | Phase::Failed))
-                {
+                if self.view(name).await.is_some_and(|view| view.status.phase.is_over()) {
                     return;
                 }
                 self.client.attempt("POST", &format!("/v1/sessions/{name}/stop"), "", None).await;
@@ -288,6 +288,19 @@ impl Case {
         self.ask("DELETE", "/v1/schedules/nightly", "", None, &[204, 404]).await;
     }
 
+    /// Creates a session that is not interactive, and waits for its result.
+    async fn complete(&self, spec: &SessionSpec, name: &str) {
+        let name_of = Some(name.parse().expect("it is a name"));
+        let prompt = Some("say done".to_owned());
+        let spec = SessionSpec { name: name_of, interactive: false, initial_prompt: prompt, ..spec.clone() };
+        let body = serde_json::to_string(&spec).expect("a spec is JSON");
+        self.ask("POST", "/v1/sessions", &body, Some(name), &[202, 409]).await;
+        let is_done = |view: &SessionView| view.status.phase.is_over() && view.status.completion.is_some();
+        let view = self.see(name, "at its end", is_done).await;
+        let ends = self.journal(&view.id).iter().filter(|one| matches!(one.body, Body::SessionCompleted(_))).count();
+        assert_eq!(ends, 1, "the result is there once");
+    }
+
     /// Returns the repository that the session clones.
     fn remote(&self) -> PathBuf {
         self.root.join("remote")
@@ -331,6 +344,8 @@ impl Case {
 
         if self.point.starts_with("daemon.schedule.") {
             self.create_by_schedule(spec, "removed").await;
+        } else if self.point.starts_with("daemon.complete.") {
+            self.complete(spec, "removed").await;
         } else {
             self.create(spec, "removed").await;
         }

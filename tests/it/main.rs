@@ -9,6 +9,7 @@ mod aside;
 mod attributes;
 mod audit;
 mod author;
+mod batch;
 mod book;
 mod bound;
 mod boundary;
