@@ -61,6 +61,10 @@ fn every_configuration_that_a_page_shows_is_valid() {
             load_text(&[block]).unwrap_or_else(|error| panic!("{}: {error}\n{block}", page.display()));
             count += 1;
         }
+        for block in text.split("```toml workflow\n").skip(1).filter_map(|rest| rest.split("```").next()) {
+            parse_workflow(std::path::Path::new("workflow.toml"), block)
+                .unwrap_or_else(|error| panic!("{}: {error}\n{block}", page.display()));
+        }
     }
     assert!(count >= 20, "the pages show {count} configurations");
 }

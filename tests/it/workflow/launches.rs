@@ -47,7 +47,7 @@ async fn a_new_session_fails_until_its_workflow_is_approved() {
     session.resume().await;
     assert_eq!(prompts(&session).len(), 2);
     let (_, out, _) = ctl(&daemon, &["workflow", "show", id]).await.parts();
-    assert!(out.contains("in force:      triage") && out.contains("startup prompt:say triage begins"), "{out}");
+    assert!(out.contains("in force:       triage") && out.contains("startup prompt: say triage begins"), "{out}");
 }
 
 #[tokio::test]

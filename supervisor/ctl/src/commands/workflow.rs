@@ -116,7 +116,7 @@ async fn show(context: &Context, session: &str) -> Result<u8, Error> {
 fn describe(view: &SessionView, screen: Screen) -> String {
     let mut text = String::new();
     let mut field = |name: &str, value: &str| {
-        let _ = writeln!(text, "{:<15}{}", format!("{name}:"), screen.line(value));
+        let _ = writeln!(text, "{:<16}{}", format!("{name}:"), screen.line(value));
     };
     field("requested", &view.spec.workflow.as_ref().map_or_else(|| "none".to_owned(), ToString::to_string));
     if let Some(failure) = failure(view) {
@@ -152,7 +152,7 @@ fn prompts(active: &ActiveWorkflow, screen: Screen) -> String {
     for (name, prompt) in all {
         for (number, line) in prompt.iter().flat_map(|prompt| prompt.lines()).enumerate() {
             let name = if number == 0 { format!("{name}:") } else { String::new() };
-            let _ = writeln!(text, "{name:<15}{}", screen.line(line));
+            let _ = writeln!(text, "{name:<16}{}", screen.line(line));
         }
     }
     text
