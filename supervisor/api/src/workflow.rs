@@ -133,7 +133,7 @@ impl std::fmt::Display for WorkflowSpec {
     }
 }
 
-/// What a workflow's description says.
+/// The description of a workflow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkflowDescription {
     /// Name for people.
@@ -211,8 +211,8 @@ pub struct WorkflowView {
     pub failure: Option<WorkflowFailed>,
 }
 
-/// Adds to a specification what workflows need: the clone of the requested one, the repositories that are still in use,
-/// and the prerequisites of the workflow in force.
+/// Adds the needs of workflows to a specification: clones of the requested workflow and of those in use, and the
+/// prerequisites of the workflow in force.
 pub fn in_force(spec: &SessionSpec, active: Option<&ActiveWorkflow>, in_use: &[&WorkflowSpec]) -> SessionSpec {
     let mut spec = spec.clone();
     let clones = spec.workflow.iter().chain(in_use.iter().copied()).filter_map(WorkflowSpec::repository);

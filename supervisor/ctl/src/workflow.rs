@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::repository::{address, with_branch};
 use crate::spec::absolute;
 
-/// Returns the workflow of a source. A local directory is used where it is, unless it is a bare repository or a branch is
-/// named.
+/// Returns the workflow of a source. A local directory is used where it is, unless it is a bare repository or a branch
+/// is named.
 pub(crate) fn of_source(source: &str, path: Option<PathBuf>, secret: Option<String>) -> Result<WorkflowSpec, Error> {
     let (place, branch) = with_branch(source);
     let directory = Path::new(place);

@@ -262,7 +262,7 @@ pub struct Running {
     /// Requests of the agent not answered yet, in order of arrival.
     pub asked: Vec<AgentRequest>,
     pub opening: Opening,
-    /// What the agent offers, from its answer to `initialize`.
+    /// Abilities of the agent, from its answer to `initialize`.
     #[serde(default)]
     pub capabilities: Capabilities,
     /// Whether the conversation is opened for the second time, in the directory in which it was created.
@@ -461,8 +461,8 @@ impl State {
         self.forced_by.as_ref().or(self.degraded_by.as_ref())
     }
 
-    /// Reports whether the agent is being ended and then started again: it cannot work any more, or another workflow came
-    /// into force.
+    /// Reports whether the agent is being ended and then started again: it cannot work any more, or another workflow
+    /// came into force.
     pub fn is_started_again(&self) -> bool {
         let Run::Running(running) = &self.run else { return false };
         matches!(running.ending, Some(EndReason::Unusable(_) | EndReason::Switch))

@@ -1,4 +1,4 @@
-//! The workflow of a session: which one is in force, which one is requested, and what its agent is told. Pure.
+//! The workflow of a session: in force or requested, with the instructions for its agent. Pure.
 //!
 //! A workflow comes into force by the record `workflow.changed`, between two turns. The record ends a running agent,
 //! and the next launch starts one in the workflow's directory, with the same conversation. A startup prompt is in one
@@ -36,7 +36,7 @@ pub struct Workflow {
     started: Option<WorkflowSpec>,
 }
 
-/// A workflow of which the agent has been told.
+/// A workflow whose instructions the agent has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 struct ToldWorkflow {
     name: String,
@@ -231,11 +231,6 @@ pub fn activation(state: &State, active: ActiveWorkflow) -> Batch {
         }
         None => batch,
     }
-}
-
-/// Reports whether an examined workflow differs from the one in force.
-pub fn is_other(state: &State, active: &ActiveWorkflow) -> bool {
-    state.workflow.active.as_ref() != Some(active)
 }
 
 /// Returns the requested workflow that a running session examines next: between two turns, and once its repository is

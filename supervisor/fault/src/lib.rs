@@ -79,7 +79,7 @@ points! {
     DaemonRepositoryMade = "daemon.repository.made",
     /// The work on a repository is done, and the journal does not have its end.
     DaemonRepositoryDone = "daemon.repository.done",
-    /// A workflow was examined and may come into force, and the journal does not say so.
+    /// A workflow was examined and may come into force, and the journal does not have it.
     DaemonWorkflowExamined = "daemon.workflow.examined",
     /// The journal says that the workflow is in force, and the agent of the workflow before still runs.
     DaemonWorkflowRecorded = "daemon.workflow.recorded",

@@ -22,8 +22,8 @@ use tokio::sync::mpsc;
 use crate::bringup::{Failure, Progress};
 use crate::launch_plan::LaunchPlan;
 
-/// Pause before the first repeated examination. Each further pause is twice as long, up to [`LONGEST`]. An approval ends
-/// the pause.
+/// Pause before the first repeated examination. Each further pause is twice as long, up to [`LONGEST`]. An approval
+/// ends the pause.
 const FIRST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_mins(1);
 
@@ -48,8 +48,8 @@ pub(crate) async fn until_news(plan: &LaunchPlan, wanted: &WorkflowSpec, known: 
     std::future::pending().await
 }
 
-/// Examines the workflow of a launch. A workflow that differs from the one in force is reported, and the launch begins
-/// again with it. A launch of a new session fails without its workflow; later ones continue with the workflow that was
+/// Examines the workflow of a launch. Another workflow than that in force is reported, and the launch begins again
+/// with it. A launch of a new session fails without its workflow; later ones continue with the workflow that was
 /// in force. Returns what a degraded launch leaves out.
 pub(crate) async fn of_launch(
     plan: &LaunchPlan,
@@ -95,7 +95,7 @@ fn failure(failed: &WorkflowFailed) -> Failure {
     Failure { kind: ConditionType::WorkflowReady, reason, message: format!("{}: {}", failed.spec, failed.message) }
 }
 
-/// What examining found, before the owner's approval is considered.
+/// Findings of an examination, before the owner's approval is considered.
 struct Found {
     directory: PathBuf,
     file: PathBuf,

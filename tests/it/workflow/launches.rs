@@ -56,7 +56,8 @@ async fn the_agent_gets_the_directory_the_instructions_and_the_script() {
     let directory = flow(
         &daemon,
         "lab",
-        "name = \"lab\"\nsystem_prompt = \"Use the lab.\"\npaths = [\"docs\", \"/srv\"]\nenvironment_script = \"env.sh\"\n",
+        "name = \"lab\"\nsystem_prompt = \"Use the lab.\"\npaths = [\"docs\", \"/srv\"]\n\
+         environment_script = \"env.sh\"\n",
     );
     fs::write(directory.join("env.sh"), "export LAB=\"in $PWD\"\n").unwrap();
     approve(&daemon, &directory.join("workflow.toml")).await;
@@ -191,7 +192,7 @@ async fn a_workflow_stays_over_crashes_and_its_approved_text_counts() {
     assert_eq!(condition(&found).unwrap().status, ConditionStatus::True);
     assert_eq!(opened(&session).await.0, directory);
     assert_eq!(prompts(&session)[..2], ["say calm begins", "say one"]);
-    // Once it is approved, the next launch uses it. Its instructions are told, and no startup prompt is sent again.
+    // Once it is approved, the next launch uses it. The agent gets its instructions, and no startup prompt again.
     approve(&daemon, &directory.join("workflow.toml")).await;
     session.stop().await;
     session.resume().await;

@@ -1,4 +1,5 @@
-//! Workflows of sessions: approval, switches between turns, instructions and prompts, directories, and kills at each step.
+//! Workflows of sessions: approval, switches between turns, instructions and prompts, directories, and kills at each
+//! step.
 
 mod kills;
 mod launches;

@@ -90,7 +90,7 @@ async fn an_unapproved_workflow_changes_nothing_until_it_is_approved() {
     let view = settled(&session, Some(&at(&directory))).await;
     assert_ne!(view.status.agent_pid, pid);
     assert_eq!(prompts(&session), ["say usable", "say open begins"]);
-    // It has nothing more to approve.
+    // The session has no further file to approve.
     let (status, _, err) = ctl(&daemon, &["workflow", "allow", id]).await.parts();
     assert_eq!(status, Some(1), "{err}");
     let (status, _, err) = ctl(&daemon, &["workflow", "clear", id]).await.parts();

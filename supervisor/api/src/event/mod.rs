@@ -280,7 +280,7 @@ pub struct Continuation {
     /// Directory in which the agent opened the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub directory: Option<PathBuf>,
-    /// The workflow that the conversation has been told of.
+    /// The workflow in force, whose instructions the conversation has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workflow: Option<Box<ActiveWorkflow>>,
 }

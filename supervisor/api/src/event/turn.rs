@@ -14,7 +14,7 @@ pub struct TurnQueued {
     pub turn: TurnId,
     /// The prompt.
     pub prompt: String,
-    /// Whether the prompt is the startup prompt of a workflow. It goes before the prompts that wait.
+    /// Whether the prompt is the startup prompt of a workflow. It precedes the prompts that wait.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_startup: bool,
     /// The `Idempotency-Key` of the request that queued the turn.

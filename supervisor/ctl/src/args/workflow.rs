@@ -8,7 +8,7 @@ const EXAMPLES: &str = "\
 Examples:
   agentctl workflow use k3m https://github.com/o/flows#v2 --path triage   switch to a workflow of a repository
   agentctl workflow use k3m ~/flows/review                                a workflow in a local directory
-  agentctl workflow show k3m                                              what it says, and whether it is in force
+  agentctl workflow show k3m                                              its description and its state
   agentctl workflow allow k3m                                             approve it after you have read it
   agentctl workflow clear k3m                                             go back to the session's own directory";
 
@@ -38,7 +38,7 @@ pub(crate) enum WorkflowCommand {
         #[arg(long)]
         no_wait: bool,
     },
-    /// Show a session's workflow: what it says, where it is, and whether it is in force
+    /// Show a session's workflow: its description, its directory, and its state
     Show { session: String },
     /// Show the files of a session's workflow that are not approved, and approve them
     Allow {

@@ -93,7 +93,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What the agent offers for opening conversations.
+/// Abilities of the agent around opening conversations.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "an agent offers each of them or not, and any may stand beside any")]
 pub struct Capabilities {

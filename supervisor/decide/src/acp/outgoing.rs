@@ -39,7 +39,7 @@ pub fn initialize(id: u64) -> Box<RawValue> {
     line(Some(id), method::INITIALIZE, request)
 }
 
-/// What an agent gets with a conversation.
+/// Directories and servers that an agent gets with a conversation.
 #[derive(Debug, Clone, Copy)]
 pub struct Surroundings<'a> {
     /// The working directory (ACP `cwd`).

@@ -105,7 +105,7 @@ impl ScriptDirectories {
     pub(crate) fn locate(&self, path: &str, home: Option<&Path>) -> Option<(ScriptPlace, ScriptOrigin)> {
         let (script, origin) = self.resolve(path)?;
         if let Some(of) = self.workflow.as_ref().filter(|_| path == workflow::PATH) {
-            // It is approved by its own path, as a script above the session's directory is.
+            // The script is approved by its own path, like a script above the session's directory.
             let place = ScriptPlace { script: of.script.clone(), directory: of.directory.clone(), is_above: true };
             return Some((place, ScriptOrigin::Foreign));
         }

@@ -76,7 +76,7 @@ impl Terms {
         &self.spec
     }
 
-    /// Reports whether the session has another workflow than the one that these terms were made for.
+    /// Reports whether the session has another workflow than at the making of these terms.
     pub(super) fn has_another_workflow(&self, state: &State) -> bool {
         self.workflow != state.workflow
     }
