@@ -21,6 +21,8 @@ pub(crate) struct Flags {
     pub(crate) fork: bool,
     /// `--directories`: offer to take further directories.
     pub(crate) directories: bool,
+    /// `--options`: offer a model and a temperature as options.
+    pub(crate) options: bool,
     /// `--bound`: know a conversation only in the directory in which it was created, as Claude does.
     pub(crate) bound: bool,
     /// `--load-fails`: offer to load conversations, and fail.
@@ -66,6 +68,7 @@ impl Flags {
                 "--resume" => flags.resume = true,
                 "--fork" => flags.fork = true,
                 "--directories" => flags.directories = true,
+                "--options" => flags.options = true,
                 "--bound" => flags.bound = true,
                 "--load-fails" => flags.load_fails = true,
                 "--replay-after-response" => flags.replay_after_response = true,

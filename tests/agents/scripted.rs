@@ -12,15 +12,15 @@ mod account;
 #[cfg(target_os = "linux")]
 mod attempts;
 mod calls;
+mod conversations;
 mod flags;
 mod mcp;
 mod permissions;
 mod processes;
 
-use std::collections::VecDeque;
-use std::fs;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -91,6 +91,7 @@ fn serve(flags: Flags) {
         account,
         servers: Value::Null,
         opened: Value::Null,
+        options: BTreeMap::new(),
         blocks: Value::Null,
         mcp: None,
     };
@@ -150,6 +151,8 @@ struct Agent {
     servers: Value,
     /// The parameters of the last request to open a conversation.
     opened: Value,
+    /// The options that were set.
+    options: BTreeMap<String, String>,
     /// The texts of the last prompt, with those that the client added.
     blocks: Value,
     /// Client of the first server, if it was started.
@@ -197,22 +200,12 @@ impl Agent {
                 self.answer(id, &self.introduction());
             }
             "session/new" => self.begin(id, Vec::new()),
-            "session/fork" if self.flags.fork => {
-                let stored = self.file(params["sessionId"].as_str().unwrap_or_default());
-                match stored.and_then(|file| fs::read(file).ok()) {
-                    Some(stored) => {
-                        self.begin(
-                            id,
-                            serde_json::from_slice(&stored).expect("the store holds what was written to it"),
-                        );
-                    }
-                    None => fail(id, -32002, "no such conversation"),
-                }
-            }
+            "session/fork" if self.flags.fork => self.copy(id, params["sessionId"].as_str().unwrap_or_default()),
             "session/load" | "session/resume" => {
                 self.load(id, method, params["sessionId"].as_str().unwrap_or_default());
             }
             "session/prompt" => self.prompt(id, params),
+            "session/set_config_option" if self.flags.options => self.set_option(id, params),
             "session/cancel" => {}
             _ if id.is_null() => {}
             other => send(&json!({
@@ -240,48 +233,6 @@ impl Agent {
             },
             "authMethods": [{ "id": "key", "name": "Use an API key", "description": "Set SCRIPTED_API_KEY" }],
         })
-    }
-
-    fn file(&self, conversation: &str) -> Option<PathBuf> {
-        Some(self.flags.store.as_ref()?.join(format!("{conversation}.json")))
-    }
-
-    /// Answers with a new conversation that begins with these turns.
-    fn begin(&mut self, id: &Value, turns: Vec<Value>) {
-        let conversation = format!("conversation-{}-{}", getpid(), self.requests);
-        self.requests += 1;
-        self.conversation = Some(Conversation { id: conversation.clone(), turns });
-        self.store();
-        if let Some(file) = self.file(&conversation).filter(|_| self.flags.bound) {
-            fs::write(file.with_extension("cwd"), self.opened["cwd"].to_string()).expect("the store is writable");
-        }
-        self.answer(id, &json!({ "sessionId": conversation }));
-    }
-
-    fn load(&mut self, id: &Value, method: &str, conversation: &str) {
-        let stored = self.file(conversation).and_then(|file| fs::read(file).ok());
-        let created = self.file(conversation).and_then(|file| fs::read_to_string(file.with_extension("cwd")).ok());
-        let asked = self.opened["cwd"].to_string();
-        let is_here = created.is_none_or(|created| created == asked);
-        let Some(stored) = stored.filter(|_| is_here && !self.flags.load_fails) else {
-            let message = format!("no conversation {conversation}");
-            return send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": message } }));
-        };
-        let turns: Vec<Value> = serde_json::from_slice(&stored).expect("the store holds what was written to it");
-        self.conversation = Some(Conversation { id: conversation.to_owned(), turns: turns.clone() });
-        if method == "session/resume" {
-            return self.answer(id, &json!({}));
-        }
-        if self.flags.replay_after_response {
-            self.answer(id, &Value::Null);
-        }
-        for turn in &turns {
-            let kind = if turn["role"] == "user" { "user_message_chunk" } else { "agent_message_chunk" };
-            self.update(&json!({ "sessionUpdate": kind, "content": { "type": "text", "text": turn["text"] } }));
-        }
-        if !self.flags.replay_after_response {
-            self.answer(id, &json!({}));
-        }
     }
 
     fn prompt(&mut self, id: &Value, params: &Value) {
@@ -341,14 +292,6 @@ impl Agent {
         }
     }
 
-    /// Stores the conversation from its creation on, so that it can be loaded before its first message.
-    fn store(&self) {
-        let Some(conversation) = &self.conversation else { return };
-        let Some(file) = self.file(&conversation.id) else { return };
-        let (new, turns) = (file.with_extension("new"), json!(conversation.turns));
-        fs::write(&new, turns.to_string()).and_then(|()| fs::rename(new, file)).expect("the store is writable");
-    }
-
     fn obey(&mut self, line: &str) -> Obeyed {
         let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
         match word {
@@ -378,6 +321,7 @@ impl Agent {
             "env" => self.say(&environment()),
             "unicode" => self.say_in_escapes(&environment()),
             "opened" => self.say(&json!([self.opened["cwd"], self.opened["additionalDirectories"]]).to_string()),
+            "options" => self.say(&json!(self.options).to_string()),
             "blocks" => self.say(&self.blocks.to_string()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),

@@ -138,3 +138,53 @@ async fn the_names_of_the_kubernetes_runner_are_given_where_they_are_configured(
     let long = daemon.session(&long).await;
     assert_eq!(given(&long).await.get("INITIAL_PROMPT"), None);
 }
+
+/// Returns the options that the agent has, and the condition about them.
+async fn options(session: &Session) -> (BTreeMap<String, String>, Option<(ConditionStatus, String)>) {
+    let set = serde_json::from_str(&session.turn("options").await.text).unwrap();
+    let view = session.view().await;
+    let found = view.status.conditions.into_iter().find(|one| one.kind == ConditionType::OptionsApplied);
+    (set, found.map(|one| (one.status, one.message)))
+}
+
+#[tokio::test]
+async fn the_runners_variables_set_the_options_that_the_agent_offers() {
+    let mut daemon = Daemon::start().await;
+    let mut spec = daemon.scripted(&["--options"]);
+    spec.environment.env = owned([("LLM_MODEL", "large")]);
+    // Without the runner's names, the variable is an ordinary one.
+    assert_eq!(options(&daemon.session(&spec).await).await, (BTreeMap::new(), None));
+    spec.environment.compatibility = Some(RunnerNames::Ambient);
+    let session = daemon.session(&spec).await;
+    let large = owned([("llm", "large-2")]);
+    assert_eq!(options(&session).await, (large.clone(), Some((ConditionStatus::True, "llm is large-2".to_owned()))));
+    // A process of the agent that was started again has forgotten it.
+    session.stop().await;
+    daemon.kill9();
+    daemon.run().await;
+    session.resume().await;
+    assert_eq!(options(&session).await.0, large);
+    // A value that the agent has already is not set again.
+    spec.environment.env = owned([("LLM_MODEL", "small-1")]);
+    let same = daemon.session(&spec).await;
+    assert_eq!(options(&same).await, (BTreeMap::new(), Some((ConditionStatus::True, "llm is small-1".to_owned()))));
+}
+
+#[tokio::test]
+async fn an_option_that_the_agent_does_not_take_is_named_and_stops_nothing() {
+    let daemon = Daemon::start().await;
+    let mut spec = daemon.scripted(&["--options"]);
+    spec.environment.compatibility = Some(RunnerNames::Ambient);
+    spec.environment.env = owned([("LLM_MODEL", "huge"), ("LLM_TEMPERATURE", "0.7"), ("LLM_MAX_TOKENS", "4000")]);
+    let (set, said) = options(&daemon.session(&spec).await).await;
+    let (status, message) = said.unwrap();
+    assert_eq!((set, status), (BTreeMap::new(), ConditionStatus::False));
+    for part in
+        ["LLM_MODEL: the agent does not offer \"huge\" for llm, but small-1, large-2", "too hot", "LLM_MAX_TOKENS"]
+    {
+        assert!(message.contains(part), "{message}");
+    }
+    spec.command.as_mut().unwrap().retain(|word| word != "--options");
+    let (_, said) = options(&daemon.session(&spec).await).await;
+    assert_eq!(said.unwrap().1.matches("the agent offers no option for it").count(), 3);
+}

@@ -23,7 +23,7 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use agentd_api::environment::EnvironmentView;
+use agentd_api::environment::{EnvironmentView, RunnerNames};
 use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
 use agentd_api::session::{ConditionType, Phase, SessionSpec, SessionView};
@@ -322,6 +322,26 @@ async fn opencode_keeps_its_conversation_over_a_switch_of_the_workflow() {
     let message = found.unwrap().message;
     assert!(message.contains("continues its conversation only in"), "{message}");
     session.turn("run: echo on").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opencode_gets_the_model_of_the_runners_variable() {
+    let Some(program) = require::opencode() else { return };
+    let daemon = Daemon::start().await;
+    let model = Model::start(TOOL).await;
+    for (text, expected) in [("stand-in", "model is stand-in/model"), ("big-pickle", "model is opencode/big-pickle")] {
+        let mut spec = opencode(&program, &model).spec(&daemon);
+        spec.environment.compatibility = Some(RunnerNames::Ambient);
+        spec.environment.env.insert("LLM_MODEL".to_owned(), text.to_owned());
+        let session = daemon.session(&spec).await;
+        let of = |view: &SessionView| {
+            let mut conditions = view.status.conditions.iter();
+            conditions.find(|one| one.kind == ConditionType::OptionsApplied).map(|one| one.message.clone())
+        };
+        let view = session.wait_for("the model is set", |view| of(view).is_some()).await;
+        assert_eq!(of(&view).as_deref(), Some(expected));
+        session.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

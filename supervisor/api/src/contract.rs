@@ -70,3 +70,14 @@ variables! {
     /// set for a new conversation.
     PARENT_SESSION_ID,
 }
+
+variables! {
+    /// Variables whose values agentd sets as options of the agent, with `compatibility = "ambient"`.
+    OPTIONS;
+    /// Model: an id, a name, or a part of an id that only one model of the agent has.
+    LLM_MODEL,
+    /// Temperature of the model, for an agent with an option `temperature`.
+    LLM_TEMPERATURE,
+    /// Maximum number of tokens of an answer, for an agent with an option `max_tokens`.
+    LLM_MAX_TOKENS,
+}

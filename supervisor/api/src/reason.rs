@@ -71,6 +71,10 @@ reasons! {
     REPOSITORY_NOT_REMOVED = "RepositoryNotRemoved",
     /// The repository was to be removed, and has work that would be lost.
     REPOSITORY_HAS_WORK = "RepositoryHasWork",
+    /// The options of the agent have the values that the environment requests.
+    OPTIONS_SET = "OptionsSet",
+    /// The agent does not offer an option or its value, or refused the value. The message names each option.
+    OPTION_NOT_SET = "OptionNotSet",
     /// The workflow is in force.
     IN_FORCE = "InForce",
     /// The workflow's directory has no description: neither `workflow.toml` nor `.ambient/ambient.json`.

@@ -147,6 +147,9 @@ conditions! {
     AgentStarted,
     /// The conversation is open and the agent accepts prompts.
     ConversationReady,
+    /// The options of the agent have the values that variables of the environment request. False is a warning. Present
+    /// only with `compatibility = "ambient"` and such a variable.
+    OptionsApplied,
     /// True if the agent got a stored environment and a fresh one would differ.
     EnvironmentDrifted,
     /// False if something in the agent's environment has expired, or a provider could not be called again.

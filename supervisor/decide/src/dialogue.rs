@@ -50,7 +50,7 @@ impl State {
         let Run::Running(running) = &mut self.run else { return };
         let readable = replace_lone_surrogates(line);
         match Message::parse(&readable, line) {
-            Some(Message::Request { id, method, .. }) => {
+            Some(Message::Request { id, method, params }) => {
                 let Some(id) = id.as_u64() else { return };
                 self.next_rpc = self.next_rpc.max(id + 1);
                 let is_opening = [acp::method::LOAD, acp::method::RESUME, acp::method::FORK].contains(&method.as_str());
@@ -67,6 +67,10 @@ impl State {
                     acp::method::FORK => Pending::Open(OpenedBy::Fork),
                     acp::method::PROMPT => match &running.turn {
                         Some(turn) => Pending::Prompt(turn.id.clone()),
+                        None => return,
+                    },
+                    acp::method::SET_OPTION | acp::method::SET_MODEL => match params.and_then(acp::option_of) {
+                        Some(option) => Pending::Option(option),
                         None => return,
                     },
                     _ => return,
@@ -118,7 +122,11 @@ impl State {
                 let pending = id.as_u64().and_then(|id| running.pending.remove(&id));
                 match pending {
                     Some(Pending::Initialize) => self.initialized(result),
-                    Some(Pending::Open(by)) => self.opened(by, result),
+                    Some(Pending::Open(by)) => {
+                        running.options.offer(result.as_ref().map(|result| acp::options(result)).unwrap_or_default());
+                        self.opened(by, result);
+                    }
+                    Some(Pending::Option(option)) => running.options.answer(option, result.as_ref().err()),
                     Some(Pending::Prompt(id)) => {
                         if let Some(turn) = self.turn_mut().filter(|turn| turn.id == id) {
                             turn.answer = Some(result.map(acp::stop_reason));

@@ -19,6 +19,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::acp::Capabilities;
 use crate::exit::describe_exit;
+use crate::options::AgentOptions;
 use crate::state::{
     CutTurn, EndReason, Ended, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn,
     RESTARTING, Run, Running, RunningTurn, STOPPED, State, Title, WAS_STOPPED, prompt_digest,
@@ -235,6 +236,7 @@ impl State {
         (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
         self.pending_note.built(built);
         self.workflow.environment_built();
+        self.options.clone_from(&built.options);
         self.facts.built(built);
     }
 
@@ -298,6 +300,7 @@ impl State {
             opening: Opening::Initializing,
             capabilities: Capabilities::default(),
             is_second_attempt: false,
+            options: AgentOptions::default(),
             calls: VecDeque::new(),
             turn: None,
             idle_since: self.seq,

@@ -26,6 +26,7 @@ pub mod facts;
 mod fold;
 pub mod next;
 pub mod note;
+pub mod options;
 pub mod repositories;
 pub mod rules;
 pub mod spec;

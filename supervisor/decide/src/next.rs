@@ -24,6 +24,7 @@ use crate::batch::Batch;
 use crate::completion;
 use crate::exit::exit_reason;
 use crate::note::{Note, NoteTerms, note};
+use crate::options;
 use crate::repositories;
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use crate::staleness::{self, StalenessSettings};
@@ -293,7 +294,8 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             Some(open(state, &again, running.capabilities, facts))
         }
         Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
-        Opening::Open => reevaluate(state, facts)
+        Opening::Open => options::step(state, running, facts)
+            .or_else(|| reevaluate(state, facts))
             .or_else(|| completion::step(state, running, facts))
             .or_else(|| turn_step(state, running, facts)),
     }
@@ -485,6 +487,7 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
     let queued = state
         .queue
         .front()
+        .filter(|_| !options::holds_turn(running))
         .filter(|_| !repositories::holds_turn(state, facts.spec) && !workflow::holds_turn(state, facts.spec))?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;

@@ -29,6 +29,7 @@ use crate::acp::{Call, Capabilities, RpcError};
 use crate::completion::CompletionState;
 use crate::facts::ObservedFacts;
 use crate::note::{PendingNote, ToolCallName};
+use crate::options::AgentOptions;
 use crate::repositories::Repositories;
 use crate::spec::{AwaitingChanges, LifeTimes};
 use crate::staleness::{self, Staleness};
@@ -155,6 +156,9 @@ pub struct State {
     /// The session's workflow.
     #[serde(default)]
     pub workflow: Workflow,
+    /// Values for options of the agent, by the variable that has them.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
     /// Completion, limits and usage.
     #[serde(default)]
     pub completion: CompletionState,
@@ -268,6 +272,9 @@ pub struct Running {
     /// Whether the conversation is opened for the second time, in the directory in which it was created.
     #[serde(default)]
     pub is_second_attempt: bool,
+    /// Options that the agent offers.
+    #[serde(default)]
+    pub options: AgentOptions,
     /// Open tool calls, the latest last. A permission request may leave out details that its tool call has reported
     /// before.
     #[serde(default)]
@@ -284,6 +291,8 @@ pub enum Pending {
     Initialize,
     Open(OpenedBy),
     Prompt(TurnId),
+    /// Sets the option with this id.
+    Option(String),
 }
 
 /// A request of the agent that agentd has not answered yet.
@@ -429,6 +438,7 @@ impl State {
             staleness: Staleness::default(),
             repositories: Repositories::default(),
             workflow: Workflow::default(),
+            options: BTreeMap::new(),
             completion: CompletionState::default(),
         }
     }

@@ -147,7 +147,7 @@ fn running_waits(running: &Running) -> Vec<Wait> {
         |wanted: fn(&Pending) -> bool| running.pending.iter().find(|(_, pending)| wanted(pending)).map(|(rpc, _)| *rpc);
     let mut waits = Vec::new();
     waits.extend(rpc(|pending| *pending == Pending::Initialize).map(|rpc| Wait::Initialize { rpc }));
-    waits.extend(rpc(|pending| matches!(pending, Pending::Open(_))).map(|rpc| Wait::Open { rpc }));
+    waits.extend(rpc(|pending| matches!(pending, Pending::Open(_) | Pending::Option(_))).map(|rpc| Wait::Open { rpc }));
     match &running.turn {
         Some(turn) if turn.cancelling => waits.push(Wait::Cancel { turn: turn.id.clone() }),
         Some(turn) => {

@@ -9,8 +9,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use agentd_api::contract::OPTIONS;
 use agentd_api::degraded::{MissingKind, MissingPart};
-use agentd_api::environment::{EnvironmentView, Refresh};
+use agentd_api::environment::{EnvironmentView, Refresh, RunnerNames};
 use agentd_api::event::EnvironmentBuilt;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec};
@@ -304,12 +305,28 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
         removed: names(&[&drift.removed]),
         changes: drift.names(),
         home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
+        options: options(plan, environment),
         killed: environment.background.killed,
         left: environment.background.left,
         duration_us: None,
         expires_at,
         renew_at,
     })
+}
+
+/// Returns the values that the environment has for options of the agent. A value that no option has is left out.
+fn options(plan: &LaunchPlan, environment: &Environment) -> BTreeMap<String, String> {
+    /// Maximum length of a value in bytes.
+    const LONGEST: usize = 200;
+    if plan.compatibility != RunnerNames::Ambient {
+        return BTreeMap::new();
+    }
+    let value = |name: &str| {
+        let text = std::str::from_utf8(environment.get(name)?).ok()?.trim();
+        (!text.is_empty() && text.len() <= LONGEST && !text.contains(char::is_control)).then(|| text.to_owned())
+    };
+    let names = OPTIONS.iter().map(|variable| variable.name);
+    names.filter_map(|name| Some((name.to_owned(), value(name)?))).collect()
 }
 
 /// Renews the expiring variables of a launch's environment, and stores the result.

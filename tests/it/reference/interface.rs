@@ -106,9 +106,18 @@ too with `compatibility = \"ambient\"` in `[environment]` of agentd.toml, or in 
 specification:
 
 {}
+## Options of the agent
+
+The runner configures its model by variables. With `compatibility = \"ambient\"`, agentd reads them from the session's
+environment. It sets the options that the agent offers (ACP `configOptions`, or `models`) before the first turn of each
+launch. The condition `OptionsApplied` names an option that the agent does not offer. agentd does not change these
+variables.
+
+{}
 ",
         table("variable", contract::VARIABLES),
-        table("variable", contract::AMBIENT)
+        table("variable", contract::AMBIENT),
+        table("variable", contract::OPTIONS)
     )
     .trim_end()
     .to_owned()

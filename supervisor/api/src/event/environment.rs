@@ -1,4 +1,6 @@
-//! Records about a session's environment. They hold names and never a value.
+//! Records about a session's environment. They hold names, and no values except those of options.
+
+use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -27,6 +29,9 @@ pub struct EnvironmentBuilt {
     /// The agent's home directory. Most agents keep their conversations below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// Values for options of the agent, by the variable that has them. Only with `compatibility = "ambient"`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
     /// Number of background processes of the login shell and the scripts that agentd killed afterwards.
     #[serde(default)]
     pub killed: u32,

@@ -8,6 +8,7 @@ mod call;
 mod id;
 mod incoming;
 mod mcp;
+mod options;
 mod outgoing;
 mod usage;
 
@@ -17,6 +18,7 @@ pub use incoming::{
     session_title, stop_reason, tool_call,
 };
 pub use mcp::OwnServer;
+pub use options::{OfferedOption, option_of, options, set_option};
 pub use outgoing::{
     Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,
 };
@@ -30,6 +32,9 @@ pub mod method {
     pub const RESUME: &str = "session/resume";
     pub const FORK: &str = "session/fork";
     pub const PROMPT: &str = "session/prompt";
+    pub const SET_OPTION: &str = "session/set_config_option";
+    /// The request of agents without an option for the model.
+    pub const SET_MODEL: &str = "session/set_model";
     pub const CANCEL: &str = "session/cancel";
     /// The only request of an agent that agentd serves; `initialize` offers no other.
     pub const REQUEST_PERMISSION: &str = "session/request_permission";

@@ -16,6 +16,7 @@ fn built(changes: &[(&str, VariableChangeKind)]) -> EnvironmentBuilt {
         after: (*kind != VariableChangeKind::Removed).then(|| "env-script".to_owned()),
     };
     EnvironmentBuilt {
+        options: std::collections::BTreeMap::new(),
         launch: 2,
         digest: String::new(),
         variables: 1,

@@ -1,0 +1,99 @@
+//! Conversations of the scripted agent, one file each, and the options that it offers with them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nix::unistd::getpid;
+use serde_json::{Value, json};
+
+use crate::{Agent, Conversation, fail, send};
+
+impl Agent {
+    /// Returns the file of a conversation.
+    fn file(&self, conversation: &str) -> Option<PathBuf> {
+        Some(self.flags.store.as_ref()?.join(format!("{conversation}.json")))
+    }
+
+    /// Answers with a new conversation that begins with these turns.
+    pub(crate) fn begin(&mut self, id: &Value, turns: Vec<Value>) {
+        let conversation = format!("conversation-{}-{}", getpid(), self.requests);
+        self.requests += 1;
+        self.conversation = Some(Conversation { id: conversation.clone(), turns });
+        self.store();
+        if let Some(file) = self.file(&conversation).filter(|_| self.flags.bound) {
+            fs::write(file.with_extension("cwd"), self.opened["cwd"].to_string()).expect("the store is writable");
+        }
+        let mut answer = self.offer();
+        answer["sessionId"] = json!(conversation);
+        self.answer(id, &answer);
+    }
+
+    pub(crate) fn load(&mut self, id: &Value, method: &str, conversation: &str) {
+        let stored = self.file(conversation).and_then(|file| fs::read(file).ok());
+        let created = self.file(conversation).and_then(|file| fs::read_to_string(file.with_extension("cwd")).ok());
+        let asked = self.opened["cwd"].to_string();
+        let is_here = created.is_none_or(|created| created == asked);
+        let Some(stored) = stored.filter(|_| is_here && !self.flags.load_fails) else {
+            let message = format!("no conversation {conversation}");
+            return send(&json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32002, "message": message } }));
+        };
+        let turns: Vec<Value> = serde_json::from_slice(&stored).expect("the store holds what was written to it");
+        self.conversation = Some(Conversation { id: conversation.to_owned(), turns: turns.clone() });
+        if method == "session/resume" {
+            return self.answer(id, &self.offer());
+        }
+        if self.flags.replay_after_response {
+            self.answer(id, &Value::Null);
+        }
+        for turn in &turns {
+            let kind = if turn["role"] == "user" { "user_message_chunk" } else { "agent_message_chunk" };
+            self.update(&json!({ "sessionUpdate": kind, "content": { "type": "text", "text": turn["text"] } }));
+        }
+        if !self.flags.replay_after_response {
+            self.answer(id, &self.offer());
+        }
+    }
+
+    /// Copies a stored conversation.
+    pub(crate) fn copy(&mut self, id: &Value, conversation: &str) {
+        match self.file(conversation).and_then(|file| fs::read(file).ok()) {
+            Some(stored) => {
+                self.begin(id, serde_json::from_slice(&stored).expect("the store holds what was written to it"));
+            }
+            None => fail(id, -32002, "no such conversation"),
+        }
+    }
+
+    /// Stores the conversation from its creation on, so that it can be loaded before its first message.
+    pub(crate) fn store(&self) {
+        let Some(conversation) = &self.conversation else { return };
+        let Some(file) = self.file(&conversation.id) else { return };
+        let (new, turns) = (file.with_extension("new"), json!(conversation.turns));
+        fs::write(&new, turns.to_string()).and_then(|()| fs::rename(new, file)).expect("the store is writable");
+    }
+
+    /// Returns the options as an answer that opens a conversation. A process begins with the first value of each.
+    fn offer(&self) -> Value {
+        if !self.flags.options {
+            return json!({});
+        }
+        let values = |values: &[&str]| values.iter().map(|&id| json!({ "value": id, "name": id })).collect::<Vec<_>>();
+        let current = |id: &str, first: &str| self.options.get(id).cloned().unwrap_or_else(|| first.to_owned());
+        json!({ "configOptions": [
+            { "id": "llm", "name": "Model", "category": "model", "type": "select",
+              "currentValue": current("llm", "small-1"), "options": values(&["small-1", "large-2"]) },
+            { "id": "temperature", "name": "Temperature", "type": "select",
+              "currentValue": current("temperature", "0.2"), "options": values(&["0.2", "0.7"]) },
+        ] })
+    }
+
+    /// Sets an option. The temperature 0.7 is refused.
+    pub(crate) fn set_option(&mut self, id: &Value, params: &Value) {
+        let text = |key: &str| params[key].as_str().unwrap_or_default().to_owned();
+        if text("value") == "0.7" {
+            return fail(id, -32602, "too hot");
+        }
+        self.options.insert(text("configId"), text("value"));
+        self.answer(id, &self.offer());
+    }
+}
