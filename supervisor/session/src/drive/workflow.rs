@@ -55,6 +55,8 @@ impl Driver {
 
     /// Records that a workflow is in force, or none. A running agent is ended by it, and a launch begins again.
     pub(super) async fn put_into_force(&mut self, changed: WorkflowChanged) -> Result<(), DriverError> {
+        // The bring-up that reported the change ends here.
+        self.launching.bring_up = None;
         if agentd_fault::at(Point::DaemonWorkflowExamined).is_err() {
             return Ok(());
         }
@@ -63,7 +65,6 @@ impl Driver {
             None => Batch::of(Body::WorkflowChanged(changed)),
         };
         self.append(batch).await?;
-        self.launching.bring_up = None;
         // This fault point has no error to return.
         let _ = agentd_fault::at(Point::DaemonWorkflowRecorded);
         Ok(())
