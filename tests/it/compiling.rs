@@ -100,18 +100,25 @@ async fn a_launch_says_that_it_waits_for_a_compiler_and_one_that_was_killed_is_r
     assert_eq!(corp(&daemon).await.state, PluginState::Compiling);
 
     kill(process::pid(first), Signal::SIGKILL).unwrap();
-    let view = session.wait_for_phase(Phase::Failed).await;
-    let failed = environment(&view).unwrap();
-    assert_eq!(failed.reason, "PluginNotLoaded");
-    assert!(
-        failed.message.contains("SIGKILL") && failed.message.contains("a later launch tries it again"),
-        "{failed:?}"
-    );
-    assert_eq!(corp(&daemon).await.state, PluginState::Failed);
+    let killed = Instant::now();
+    let settled = |view: &SessionView| matches!(view.status.phase, Phase::Idle | Phase::Failed);
+    let view = session.wait_for("the launch has an end", settled).await;
+    if view.status.phase == Phase::Failed {
+        let failed = environment(&view).unwrap();
+        assert_eq!(failed.reason, "PluginNotLoaded");
+        assert!(
+            failed.message.contains("SIGKILL") && failed.message.contains("a later launch tries it again"),
+            "{failed:?}"
+        );
+        assert_eq!(corp(&daemon).await.state, PluginState::Failed);
+    } else {
+        // On a busy machine, this launch itself needs the plugin a second later.
+        assert!(killed.elapsed() >= Duration::from_secs(1), "{:?}", killed.elapsed());
+        session.stop().await;
+    }
 
     // The first launch that is at least a second later compiles the plugin again.
     let begun = Instant::now();
-    let settled = |view: &SessionView| matches!(view.status.phase, Phase::Idle | Phase::Failed);
     loop {
         let launches = session.view().await.status.launches;
         session.post("/resume", &json!({})).await;

@@ -288,6 +288,9 @@ pub struct SessionStatus {
     /// Time at which the session last ended. Absent from the beginning of a launch until its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
+    /// Time at which the session last completed with the outcome `completed`. Absent for other outcomes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Timestamp>,
     /// Number of launches of the session.
     pub launches: u64,
     /// Whether the session waits for further prompts. A session that was created as not interactive is interactive

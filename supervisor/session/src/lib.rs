@@ -55,6 +55,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use agentd_api::compatibility::Compatibility;
+use agentd_api::completion::Outcome;
 use agentd_api::context::{Context, ContextView};
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, SessionSpec, SessionStatus, SessionView, TurnView};
@@ -236,6 +237,12 @@ fn unavailable() -> Problem {
         .hint("try again in a moment")
 }
 
+/// Returns the time at which the session completed.
+fn completed_at(state: &State) -> Option<Timestamp> {
+    let done = state.completion.done.as_ref().filter(|done| done.outcome == Outcome::Completed)?;
+    Some(done.completed_at)
+}
+
 /// Builds the view of a session from its state, its phase and the time of its next restart.
 fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Option<Timestamp>)) -> SessionView {
     let (message, agent_pid, turn) = match &state.run {
@@ -282,6 +289,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             idle_since: state.idle_since(),
             started_at: state.times.started,
             ended_at: state.times.ended,
+            completed_at: completed_at(state),
             launches: state.launches,
             interactive: !state.awaits_completion(),
             completion: state.completion.done.clone(),

@@ -67,8 +67,9 @@ async fn a_daemon_that_is_killed_in_the_last_turn_or_behind_it_gives_the_same_re
     session.wait_for_phase(Phase::Busy).await;
     daemon.kill9();
     daemon.run().await;
-    let (_, done) = result(&session).await;
+    let (view, done) = result(&session).await;
     assert_eq!((done.outcome, done.answer.as_deref()), (Outcome::Completed, Some("end")), "{done:#?}");
+    assert_eq!(view.status.completed_at, Some(done.completed_at));
 }
 
 #[tokio::test]
