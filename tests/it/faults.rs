@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use agentd_api::repository::RepositoryState;
 use agentd_api::session::{ConditionType, Phase, SessionList, SessionSpec, SessionView};
+use agentd_api::workflow::WorkflowSpec;
 use agentd_api::{Body, Event, SessionId, TurnId};
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
@@ -27,6 +28,7 @@ use tokio::sync::{Mutex, Semaphore};
 use crate::harness::session::said;
 use crate::harness::{Client, Daemon, LIMIT, journal, process, until};
 use crate::staleness::git;
+use crate::workflow::describe;
 
 /// Number of values that a turn counts. With [`ROTATE`] the journal has several segments at the end.
 const COUNT: u64 = 30;
@@ -301,6 +303,15 @@ impl Case {
         assert_eq!(ends, 1, "the result is there once");
     }
 
+    /// Returns the specification with a workflow that is approved.
+    async fn following(&self, spec: &SessionSpec) -> SessionSpec {
+        let directory = self.root.join("flow");
+        let file = describe(&directory, "name = \"flow\"\nstartup_prompt = \"say done\"\n");
+        self.ask("POST", "/v1/scripts/allow", &json!({ "directory": file }).to_string(), None, &[200]).await;
+        let workflow = WorkflowSpec { directory: Some(directory), ..WorkflowSpec::default() };
+        SessionSpec { workflow: Some(workflow), ..spec.clone() }
+    }
+
     /// Returns the repository that the session clones.
     fn remote(&self) -> PathBuf {
         self.root.join("remote")
@@ -346,6 +357,8 @@ impl Case {
             self.create_by_schedule(spec, "removed").await;
         } else if self.point.starts_with("daemon.complete.") {
             self.complete(spec, "removed").await;
+        } else if self.point.starts_with("daemon.workflow.") {
+            self.create(&self.following(spec).await, "removed").await;
         } else {
             self.create(spec, "removed").await;
         }
