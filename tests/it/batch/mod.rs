@@ -112,7 +112,7 @@ async fn a_failed_agent_turn_or_launch_is_a_failure_with_its_reason() {
     // A launch that fails before the first turn keeps its prompt, for a resume.
     let mut spec = batch(&daemon, "say later");
     let script = daemon.root().join("works");
-    spec.env_setup = Some(format!("test -e {} || exit 3", script.display()));
+    spec.env_setup = Some(format!("test -e '{}' || exit 3", script.display()));
     let (session, view, done) = run(&daemon, &spec).await;
     assert_eq!((view.status.phase, view.status.queue.len()), (Phase::Failed, 1), "{done:#?}");
     fs::write(script, "").unwrap();
