@@ -442,6 +442,13 @@ pub(crate) fn set(file: &Path, order: &str) {
     std::fs::write(&new, order).and_then(|()| std::fs::rename(new, file)).expect("the fault can be set");
 }
 
+/// Waits until a program waits at the point. Returns the file whose removal lets the program continue.
+pub(crate) async fn passed(daemon: &Daemon, point: &str) -> PathBuf {
+    let hit = daemon.state().join("faults").join(format!("{point}.hit"));
+    until(point, || hit.exists()).await;
+    hit
+}
+
 /// Returns whether a launch passes the point. The other points are set afterwards, so that a turn or its end passes
 /// them.
 fn is_passed_by_a_launch(point: &str) -> bool {

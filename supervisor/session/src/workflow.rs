@@ -33,19 +33,20 @@ pub(crate) type Examined = Result<ActiveWorkflow, WorkflowFailed>;
 /// Examines the workflow until the outcome differs from the known failure.
 pub(crate) async fn until_news(plan: &LaunchPlan, wanted: &WorkflowSpec, known: Option<&WorkflowFailed>) -> Examined {
     let mut approvals = plan.daemon.trust.changes();
-    for failures in 1_u32.. {
+    let mut failures = 0_u32;
+    loop {
         approvals.mark_unchanged();
         let examined = examine(plan, wanted).await;
         if examined.is_ok() || examined.as_ref().err() != known {
             return examined;
         }
+        failures = failures.saturating_add(1);
         let pause = tokio::time::sleep(doubled(FIRST, failures, LONGEST));
         tokio::select! {
             () = pause => {}
             Ok(()) = approvals.changed() => {}
         }
     }
-    std::future::pending().await
 }
 
 /// Examines the workflow of a launch. Another workflow than that in force is reported, and the launch begins again

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use agentd_api::Body;
 use agentd_api::completion::Outcome;
@@ -10,24 +9,13 @@ use agentd_api::session::{Phase, SessionSpec};
 use serde_json::json;
 
 use super::{batch, result};
-use crate::faults::set;
-use crate::harness::{Daemon, Session, process, within};
+use crate::faults::{passed, set};
+use crate::harness::{Daemon, Session, process};
 
 fn points() -> Vec<String> {
     let output = Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     names.lines().filter(|name| name.starts_with("daemon.complete.")).map(str::to_owned).collect()
-}
-
-/// Waits until the point is passed.
-async fn passed(daemon: &Daemon, point: &str) {
-    let hit = daemon.state().join("faults").join(format!("{point}.hit"));
-    within(point, async {
-        while !hit.exists() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
 }
 
 async fn prepared() -> Daemon {
@@ -52,9 +40,9 @@ async fn a_daemon_that_is_killed_in_the_last_turn_or_behind_it_gives_the_same_re
         let schema = Some(json!({ "type": "object" }));
         let spec = SessionSpec { answer_schema: schema, ..batch(&daemon, "say {\"ok\":1}") };
         let session = daemon.create(&spec).await;
-        passed(&daemon, point).await;
+        let hit = passed(&daemon, point).await;
         daemon.kill9();
-        fs::remove_file(daemon.state().join("faults").join(format!("{point}.hit"))).unwrap();
+        fs::remove_file(hit).unwrap();
         daemon.run().await;
         let (view, done) = result(&session).await;
         assert_eq!((done.outcome, view.status.phase), (Outcome::Completed, Phase::Completed), "{point}: {done:#?}");
@@ -85,10 +73,10 @@ async fn a_keeper_that_is_killed_before_the_stop_leaves_no_session_in_stopping()
             let (client, path) = (daemon.client.clone(), session.path("/stop"));
             tokio::spawn(async move { client.attempt("POST", &path, "", None).await });
         }
-        passed(&daemon, "daemon.stop.before").await;
+        let hit = passed(&daemon, "daemon.stop.before").await;
         let keeper = journalled_keeper(&session);
         process::kill9(keeper);
-        fs::remove_file(daemon.state().join("faults/daemon.stop.before.hit")).unwrap();
+        fs::remove_file(hit).unwrap();
         // No request wakes the session's driver meanwhile: the test waits for an event.
         let wanted = if interactive { Phase::Stopped } else { Phase::Completed };
         session.wait_for_phase(wanted).await;
@@ -106,10 +94,10 @@ async fn an_agent_that_is_gone_after_its_answer_has_done_its_work() {
     let daemon = prepared().await;
     set(&daemon.state().join("faults").join("daemon.stop.before"), "pause");
     let session = daemon.create(&batch(&daemon, "say end")).await;
-    passed(&daemon, "daemon.stop.before").await;
+    let hit = passed(&daemon, "daemon.stop.before").await;
     let of = |body: &Body| if let Body::AgentStarted(agent) = body { Some(agent.pid) } else { None };
     process::kill9(session.journal().iter().find_map(|event| of(&event.body)).expect("it has an agent"));
-    fs::remove_file(daemon.state().join("faults/daemon.stop.before.hit")).unwrap();
+    fs::remove_file(hit).unwrap();
     let (_, done) = result(&session).await;
     assert_eq!((done.outcome, done.agent_signal), (Outcome::Completed, Some(9)), "{done:#?}");
 }

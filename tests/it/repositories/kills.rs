@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
 use super::{Remote, commit, condition, git, leftovers, spec, state};
-use crate::faults::set;
+use crate::faults::{passed, set};
 use crate::harness::{Daemon, Session, process, within};
 
 /// Returns the points of the daemon's work on repositories.
@@ -54,13 +54,7 @@ enum Victim {
 
 /// Waits until a point is passed, kills there, and lets the work continue.
 async fn strike(daemon: &mut Daemon, point: &str, victim: Victim) {
-    let hit = daemon.state().join("faults").join(format!("{point}.hit"));
-    within(point, async {
-        while !hit.exists() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
+    let hit = passed(daemon, point).await;
     let send = |pids: Vec<u32>| pids.into_iter().for_each(|pid| _ = kill(process::pid(pid), Signal::SIGKILL));
     match victim {
         Victim::Daemon => {

@@ -2,14 +2,13 @@
 
 use std::fs;
 use std::process::Command;
-use std::time::Duration;
 
 use agentd_api::session::SessionView;
 use nix::sys::signal::{Signal, kill};
 
 use super::{approved, at, opened, prompts, remembered, settled, switch};
-use crate::faults::set;
-use crate::harness::{Daemon, process, within};
+use crate::faults::{passed, set};
+use crate::harness::{Daemon, process};
 
 /// Returns the points of a switch: its own, and those at the end of an agent and of a launch.
 fn points() -> Vec<String> {
@@ -48,13 +47,7 @@ async fn one(point: &str, victim: Victim, is_back: bool) {
     }
     set(&faults.join(point), "pause");
     switch(&daemon, &session, wanted.as_ref()).await;
-    let hit = faults.join(format!("{point}.hit"));
-    within(point, async {
-        while !hit.exists() {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    })
-    .await;
+    let hit = passed(&daemon, point).await;
     let send = |pids: Vec<u32>| pids.into_iter().for_each(|pid| _ = kill(process::pid(pid), Signal::SIGKILL));
     match victim {
         Victim::Daemon => {

@@ -28,7 +28,7 @@ impl Drop for WorkflowTask {
 }
 
 impl Driver {
-    /// Begins the examination that is due, and drops one that is not wanted any more.
+    /// Begins the examination of the requested workflow. Ends the examination of another workflow.
     pub(super) fn mind_workflow(&mut self) {
         let can_record = !self.timers.is_retrying() && matches!(self.recorder.port, Port::Keeper(_));
         let wanted = next_examination(&self.recorder.state, &self.recorder.document.spec).filter(|_| can_record);
