@@ -188,35 +188,83 @@ mod armed {
         let _ = named.and_then(|mut file| file.write_all(std::process::id().to_string().as_bytes()));
         match action.split_once(' ') {
             Some(("delay", milliseconds)) => {
-                std::thread::sleep(Duration::from_millis(milliseconds.parse().unwrap_or_default()));
+                let time = Duration::from_millis(milliseconds.parse().unwrap_or_default());
+                hold_up(|| std::thread::sleep(time));
                 Ok(())
             }
             _ if action == "pause" => {
-                while hit.exists() {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
+                hold_up(|| {
+                    while hit.exists() {
+                        std::thread::sleep(Duration::from_millis(2));
+                    }
+                });
                 Ok(())
             }
             _ => Err(io::Error::other(format!("{} was made to fail", point.name()))),
+        }
+    }
+
+    /// Blocks the caller, and no other task. A task that the caller woke just before, for example the one that
+    /// sends an HTTP answer, waits for the caller's worker thread, and no other worker takes it over.
+    fn hold_up(wait: impl FnOnce()) {
+        use tokio::runtime::{Handle, RuntimeFlavor};
+        match Handle::try_current() {
+            Ok(runtime) if runtime.runtime_flavor() == RuntimeFlavor::MultiThread => tokio::task::block_in_place(wait),
+            _ => wait(),
         }
     }
 }
 
 #[cfg(all(test, feature = "fault-points"))]
 mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::OnceLock;
+
     use super::*;
+
+    /// Returns the directory of all tests: a process arms its points once.
+    fn directory() -> &'static Path {
+        static DIRECTORY: OnceLock<PathBuf> = OnceLock::new();
+        DIRECTORY.get_or_init(|| {
+            let directory = tempfile::tempdir().unwrap().keep();
+            arm(&directory);
+            directory
+        })
+    }
 
     #[test]
     fn a_point_takes_effect_once_at_the_pass_that_was_named() {
-        let directory = tempfile::tempdir().unwrap();
-        arm(directory.path());
-        let file = directory.path().join(Point::JournalSyncBefore.name());
+        let file = directory().join(Point::JournalSyncBefore.name());
         std::fs::write(&file, "fail at 3").unwrap();
         let results: Vec<bool> = (0..5).map(|_| at(Point::JournalSyncBefore).is_ok()).collect();
         assert_eq!(results, [true, true, false, true, true]);
         assert!(!file.exists());
-        let hit = std::fs::read_to_string(directory.path().join("journal.sync.before.hit")).unwrap();
+        let hit = std::fs::read_to_string(directory().join("journal.sync.before.hit")).unwrap();
         assert_eq!(hit, std::process::id().to_string());
         assert!(at(Point::JournalAppendBefore).is_ok());
+    }
+
+    #[test]
+    fn a_pause_does_not_hold_up_a_task_that_was_woken_just_before() {
+        std::fs::write(directory().join(Point::DaemonStopBefore.name()), "pause").unwrap();
+        let hit = directory().join(format!("{}.hit", Point::DaemonStopBefore.name()));
+        // With one worker thread, nobody else could run the woken task.
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let (wake, woken) = tokio::sync::oneshot::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel();
+        runtime.spawn(async move {
+            woken.await.unwrap();
+            tell.send(()).unwrap();
+        });
+        let paused = runtime.spawn(async move {
+            wake.send(()).unwrap();
+            at(Point::DaemonStopBefore).unwrap();
+        });
+        let heard = told.recv_timeout(std::time::Duration::from_secs(20));
+        while std::fs::remove_file(&hit).is_err() {
+            std::thread::yield_now();
+        }
+        runtime.block_on(paused).unwrap();
+        heard.expect("the other task ran during the pause");
     }
 }
