@@ -73,23 +73,57 @@ impl Agent {
     }
 
     /// Returns the options as an answer that opens a conversation. A process begins with the first value of each.
-    fn offer(&self) -> Value {
+    pub(crate) fn offer(&self) -> Value {
+        if self.flags.modes {
+            let current = |id: &str, first: &str| self.options.get(id).cloned().unwrap_or_else(|| first.to_owned());
+            let named = |key: &str, ids: &[&str]| {
+                ids.iter().map(|id| json!({ key: id, "name": format!("The {id}") })).collect::<Vec<_>>()
+            };
+            return json!({
+                "modes": {
+                    "currentModeId": current("mode", "ask"), "availableModes": named("id", &["ask", "plan", "code"]),
+                },
+                "models": {
+                    "currentModelId": current("model", "small"),
+                    "availableModels": named("modelId", &["small", "large"]),
+                },
+            });
+        }
         if !self.flags.options {
             return json!({});
         }
         let values = |values: &[&str]| values.iter().map(|&id| json!({ "value": id, "name": id })).collect::<Vec<_>>();
         let current = |id: &str, first: &str| self.options.get(id).cloned().unwrap_or_else(|| first.to_owned());
-        json!({ "configOptions": [
+        let mut offered = json!({ "configOptions": [
             { "id": "llm", "name": "Model", "category": "model", "type": "select",
-              "currentValue": current("llm", "small-1"), "options": values(&["small-1", "large-2"]) },
+              "currentValue": current("llm", "small-1"), "options": values(&["small-1", "large-2", "deaf-3"]) },
             { "id": "temperature", "name": "Temperature", "type": "select",
               "currentValue": current("temperature", "0.2"), "options": values(&["0.2", "0.7"]) },
-        ] })
+        ] });
+        if self.takes_switches {
+            let quiet = self.options.get("quiet").is_some_and(|value| value == "true");
+            let switch = json!({ "id": "quiet", "name": "Quiet", "type": "boolean", "currentValue": quiet });
+            offered["configOptions"].as_array_mut().expect("a list").push(switch);
+        }
+        offered
     }
 
-    /// Sets an option. The temperature 0.7 is refused.
+    /// Sets an option. The temperature 0.7 is refused, and the model deaf-3 gets no answer.
     pub(crate) fn set_option(&mut self, id: &Value, params: &Value) {
         let text = |key: &str| params[key].as_str().unwrap_or_default().to_owned();
+        for (key, option) in [("modeId", "mode"), ("modelId", "model")] {
+            if !params[key].is_null() {
+                self.options.insert(option.to_owned(), text(key));
+                return self.answer(id, &json!({}));
+            }
+        }
+        if let (Some(value), "boolean") = (params["value"].as_bool(), text("type").as_str()) {
+            self.options.insert(text("configId"), value.to_string());
+            return self.answer(id, &self.offer());
+        }
+        if text("value") == "deaf-3" {
+            return;
+        }
         if text("value") == "0.7" {
             return fail(id, -32602, "too hot");
         }

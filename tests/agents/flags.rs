@@ -21,8 +21,14 @@ pub(crate) struct Flags {
     pub(crate) fork: bool,
     /// `--directories`: offer to take further directories.
     pub(crate) directories: bool,
-    /// `--options`: offer a model and a temperature as options.
+    /// `--options`: offer a model and a temperature as options, and to a client that takes it, a switch.
     pub(crate) options: bool,
+    /// `--modes`: offer modes and models as lists of their own, as agents without options do.
+    pub(crate) modes: bool,
+    /// `--mcp`: take MCP servers over HTTP.
+    pub(crate) mcp: bool,
+    /// `--locked`: open no conversation before a login with the method `key`, for which `SCRIPTED_API_KEY` must be set.
+    pub(crate) locked: bool,
     /// `--bound`: know a conversation only in the directory in which it was created, as Claude does.
     pub(crate) bound: bool,
     /// `--load-fails`: offer to load conversations, and fail.
@@ -69,6 +75,14 @@ impl Flags {
                 "--fork" => flags.fork = true,
                 "--directories" => flags.directories = true,
                 "--options" => flags.options = true,
+                "--modes" => flags.modes = true,
+                "--mcp" => flags.mcp = true,
+                // The login at a terminal.
+                "--login" => {
+                    println!("logged in, {}", std::env::var("WORD").unwrap_or_default());
+                    std::process::exit(0);
+                }
+                "--locked" => flags.locked = true,
                 "--bound" => flags.bound = true,
                 "--load-fails" => flags.load_fails = true,
                 "--replay-after-response" => flags.replay_after_response = true,

@@ -14,6 +14,7 @@ mod attempts;
 mod calls;
 mod conversations;
 mod flags;
+mod login;
 mod mcp;
 mod permissions;
 mod processes;
@@ -74,6 +75,7 @@ fn serve(flags: Flags) {
     let (sender, inbox) = mpsc::channel();
     let lines = sender.clone();
     thread::spawn(move || read_stdin(&lines));
+    let is_locked = flags.locked;
     let agent = Agent {
         flags,
         inbox,
@@ -92,6 +94,8 @@ fn serve(flags: Flags) {
         servers: Value::Null,
         opened: Value::Null,
         options: BTreeMap::new(),
+        takes_switches: false,
+        is_locked,
         blocks: Value::Null,
         mcp: None,
     };
@@ -153,6 +157,10 @@ struct Agent {
     opened: Value,
     /// The options that were set.
     options: BTreeMap<String, String>,
+    /// Whether a login is missing.
+    is_locked: bool,
+    /// Whether the client takes options that are on or off.
+    takes_switches: bool,
     /// The texts of the last prompt, with those that the client added.
     blocks: Value,
     /// Client of the first server, if it was started.
@@ -194,9 +202,15 @@ impl Agent {
             self.servers = params["mcpServers"].clone();
             self.opened = params.clone();
         }
+        if self.is_locked && matches!(method, "session/new" | "session/load" | "session/resume" | "session/prompt") {
+            return fail(id, -32000, "Nobody has logged in");
+        }
         match method {
+            "authenticate" => self.authenticate(id, params),
             "initialize" => {
                 thread::sleep(self.flags.slow_init);
+                let session = &params["clientCapabilities"]["session"];
+                self.takes_switches = session["configOptions"]["boolean"].is_object();
                 self.answer(id, &self.introduction());
             }
             "session/new" => self.begin(id, Vec::new()),
@@ -206,6 +220,7 @@ impl Agent {
             }
             "session/prompt" => self.prompt(id, params),
             "session/set_config_option" if self.flags.options => self.set_option(id, params),
+            "session/set_mode" | "session/set_model" if self.flags.modes => self.set_option(id, params),
             "session/cancel" => {}
             _ if id.is_null() => {}
             other => send(&json!({
@@ -227,11 +242,12 @@ impl Agent {
         }
         json!({
             "protocolVersion": self.flags.protocol.unwrap_or(1),
-            "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session },
+            "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session,
+                "mcpCapabilities": { "http": self.flags.mcp, "sse": false } },
             "agentInfo": {
                 "name": "scripted", "title": "Scripted agent", "version": self.flags.version.as_deref().unwrap_or("1")
             },
-            "authMethods": [{ "id": "key", "name": "Use an API key", "description": "Set SCRIPTED_API_KEY" }],
+            "authMethods": self.login_methods(),
         })
     }
 
@@ -321,6 +337,21 @@ impl Agent {
             "env" => self.say(&environment()),
             "unicode" => self.say_in_escapes(&environment()),
             "opened" => self.say(&json!([self.opened["cwd"], self.opened["additionalDirectories"]]).to_string()),
+            // `mode ID`, `choose ID VALUE`: the agent changes its own mode or option.
+            "mode" => {
+                self.options.insert("mode".to_owned(), rest.to_owned());
+                self.update(&json!({ "sessionUpdate": "current_mode_update", "modeId": rest }));
+            }
+            "choose" => {
+                let (id, value) = rest.split_once(' ').expect("an option and a value");
+                self.options.insert(id.to_owned(), value.to_owned());
+                let mut update = self.offer();
+                update["sessionUpdate"] = json!("config_option_update");
+                self.update(&update);
+            }
+            // The login ends.
+            "log-out" => self.is_locked = true,
+            "servers" => self.say(&self.servers.to_string()),
             "options" => self.say(&json!(self.options).to_string()),
             "blocks" => self.say(&self.blocks.to_string()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),

@@ -16,7 +16,7 @@ const REFUSALS: [(&[&str], &str, &str); 3] = [
         "agentctl events",
     ),
     (&["--protocol", "2"], "version 2", "a release of the agent that speaks version 1"),
-    (&["--refuse", "session/new", "-32000", "Authentication required"], "requires a sign-in first", "Use an API key"),
+    (&["--refuse", "session/new", "-32000", "Authentication required"], "requires a login first", "Use an API key"),
 ];
 
 /// Returns the specification of an agent that ends slowly, so that its session is `stopping` for a while.

@@ -4,6 +4,7 @@
 mod harness;
 
 mod adoption;
+mod agents;
 mod architecture;
 mod aside;
 mod attributes;
@@ -60,6 +61,7 @@ mod mcp;
 mod modules;
 mod note;
 mod opencode;
+mod options;
 mod pages;
 mod parent;
 mod permission;

@@ -71,10 +71,22 @@ reasons! {
     REPOSITORY_NOT_REMOVED = "RepositoryNotRemoved",
     /// The repository was to be removed, and has work that would be lost.
     REPOSITORY_HAS_WORK = "RepositoryHasWork",
-    /// The options of the agent have the values that the environment requests.
+    /// The agent opens no conversation, because nobody has logged in.
+    NOT_LOGGED_IN = "NotLoggedIn",
+    /// The agent refused a prompt, because its login has ended.
+    LOGIN_LOST = "LoginLost",
+    /// The agent works again after it required a login.
+    LOGGED_IN = "LoggedIn",
+    /// The agent was given all MCP servers.
+    SERVERS_GIVEN = "ServersGiven",
+    /// The agent was not given an MCP server. The message has the cause for each.
+    SERVER_LEFT_OUT = "ServerLeftOut",
+    /// The options of the agent have the values that the session wants.
     OPTIONS_SET = "OptionsSet",
     /// The agent does not offer an option or its value, or refused the value. The message names each option.
     OPTION_NOT_SET = "OptionNotSet",
+    /// The agent does not answer a request that sets an option. The session goes on.
+    OPTION_UNANSWERED = "OptionUnanswered",
     /// The workflow is in force.
     IN_FORCE = "InForce",
     /// The workflow's directory has no description: neither `workflow.toml` nor `.ambient/ambient.json`.
@@ -100,7 +112,7 @@ reasons! {
     BUILDING = "Building",
     /// `EnvironmentReady` is Unknown while the launch waits for a correction of the mistake in the message.
     CONFIGURATION_INVALID = "ConfigurationInvalid",
-    /// The agent opens no conversation until a person signs in.
+    /// The agent opens no conversation until a person logs in.
     AUTHENTICATION_REQUIRED = "AuthenticationRequired",
     /// The session has no prerequisites.
     NONE_REQUIRED = "NoneRequired",

@@ -12,6 +12,8 @@ use crate::doc::Named;
 use crate::facts::SessionFacts;
 use crate::id::{PermissionId, SessionId, TurnId};
 use crate::isolation::Isolated;
+use crate::login::LoginMethod;
+use crate::mcp::LaunchedServer;
 use crate::permission::ToolDetails;
 use crate::repository::RepositoryView;
 use crate::scripts::ProposedScript;
@@ -147,8 +149,14 @@ conditions! {
     AgentStarted,
     /// The conversation is open and the agent accepts prompts.
     ConversationReady,
-    /// The options of the agent have the values that variables of the environment request. False is a warning. Present
-    /// only with `compatibility = "ambient"` and such a variable.
+    /// True while the agent requires a login: it refused to open the conversation, or a prompt. Absent if the agent has
+    /// not asked for a login in this launch.
+    AuthenticationRequired,
+    /// The agent was given the session's MCP servers. False names those that it was not given, and is a warning. Present
+    /// only if the session has any besides agentd's own.
+    McpServersGiven,
+    /// The options of the agent, such as its mode and its model, have the values that the session wants. False is a
+    /// warning. Present only if the session wants a value.
     OptionsApplied,
     /// True if the agent got a stored environment and a fresh one would differ.
     EnvironmentDrifted,
@@ -252,6 +260,18 @@ pub struct SessionStatus {
     /// The isolation that the running agent was started with. Absent if no agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolated>,
+    /// The mode in which the agent works, as it names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// The model of the agent, as it names it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// MCP servers of the last launch, besides agentd's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<LaunchedServer>,
+    /// Login methods that the agent offers, as of its last start.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub login_methods: Vec<LoginMethod>,
     /// Process id that was started for the agent. The agent may be a descendant of this process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent_pid: Option<u32>,

@@ -1,5 +1,6 @@
 //! The specification of a session: what a client requests, and when a change of each field takes effect.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use crate::environment::EnvironmentSpec;
 use crate::id::{AgentName, SessionId, SessionName};
 use crate::isolation::Isolation;
 use crate::label::Labels;
+use crate::mcp::McpChoice;
 use crate::prerequisite::Requester;
 use crate::quantity;
 use crate::repository::RepositorySpec;
@@ -33,6 +35,20 @@ pub struct SessionSpec {
     /// A program and its arguments that speak ACP on stdio, instead of a configured agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<Vec<String>>,
+    /// Mode in which the agent works: one that the agent offers, or a part of its name that no other mode has. The
+    /// configured mode if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Model of the agent, in the same way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub model: Option<String>,
+    /// Values of other options of the agent, by the option's id. `true` and `false` for an option that is on or off.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+    /// MCP servers of the agent, by name: `true` or `false` for a configured one, or a server of the session's own. The
+    /// configuration chooses the rest.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub mcp: BTreeMap<String, McpChoice>,
     /// Working directory of the session. Absolute, except in the request for a workspace of the session's own: there it
     /// is relative to the workspace, and can be left out.
     #[serde(default, skip_serializing_if = "is_empty")]
@@ -230,6 +246,10 @@ impl SessionSpec {
             labels: Labels::new(),
             agent: None,
             command: None,
+            mode: None,
+            model: None,
+            options: BTreeMap::new(),
+            mcp: BTreeMap::new(),
             directory: directory.into(),
             workspace: None,
             parent: None,
@@ -345,13 +365,20 @@ const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &
     SpecField { name, effect, notation, detail }
 }
 
-/// All fields of the specification. A change of `environment`, `labels` or `workflow` is one change, whatever it
-/// contains.
-pub const FIELDS: [SpecField; 29] = [
+/// Detail of the fields for the agent's options.
+const OPTION: &str = "The condition `OptionsApplied` says what the agent does not take.";
+
+/// All fields of the specification. A change of `environment`, `labels`, `mcp`, `options` or `workflow` is one change,
+/// whatever it contains.
+pub const FIELDS: [SpecField; 33] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
     field("command", Effect::NextLaunch, Notation::Words, ""),
+    field("mode", Effect::Live, Notation::Text, OPTION),
+    field("model", Effect::Live, Notation::Text, OPTION),
+    field("options", Effect::Live, Notation::Texts, OPTION),
+    field("mcp", Effect::NextLaunch, Notation::Object, ""),
     field("directory", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
     field("workspace", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
     field("parent", Effect::Never, Notation::Text, "The conversation is continued once, at the creation."),
@@ -461,7 +488,7 @@ mod tests {
     use super::*;
 
     /// Fields whose objects are one value each.
-    const WHOLE: [&str; 5] = ["answer_schema", "environment", "labels", "limits.cost", "workflow"];
+    const WHOLE: [&str; 7] = ["answer_schema", "environment", "labels", "limits.cost", "mcp", "options", "workflow"];
 
     /// Names of the values in a JSON document.
     fn names(prefix: &str, value: &Value, found: &mut Vec<String>) {
@@ -484,6 +511,10 @@ mod tests {
             labels: Labels::from([("l".to_owned(), "v".to_owned())]),
             agent: Some("a".parse().unwrap()),
             command: Some(vec!["c".to_owned()]),
+            mode: Some("m".to_owned()),
+            model: Some("m".to_owned()),
+            options: BTreeMap::from([("o".to_owned(), "v".to_owned())]),
+            mcp: BTreeMap::from([("s".to_owned(), McpChoice::Configured(true))]),
             directory: "/d".into(),
             workspace: Some(Workspace::New),
             parent: Some("p".parse().unwrap()),

@@ -77,6 +77,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("launch.isolation_bus", NextLaunch),
     ("resume.note", NextLaunch),
     ("mcp.enabled", NextLaunch),
+    ("mcp.*", NextLaunch),
     // Work on a repository that has begun keeps its settings.
     ("repositories.deadline", Now),
     ("repositories.user_name", Now),
@@ -155,8 +156,8 @@ mod tests {
     use serde::{Deserializer, forward_to_deserialize_any};
 
     use super::super::{
-        Config, Control, Encryption, Environment, Journal, Launch, Limits, Mcp, Policy, Repositories, Resume,
-        Staleness, Workspaces,
+        Config, Control, Encryption, Environment, Journal, Launch, Limits, Policy, Repositories, Resume, Staleness,
+        Workspaces,
     };
     use super::*;
 
@@ -203,7 +204,7 @@ mod tests {
                 "control" => fields::<Control>(),
                 "launch" => fields::<Launch>(),
                 "resume" => fields::<Resume>(),
-                "mcp" => fields::<Mcp>(),
+                "mcp" => vec!["enabled", "*"],
                 "repositories" => fields::<Repositories>(),
                 "workspaces" => fields::<Workspaces>(),
                 "staleness" => fields::<Staleness>(),

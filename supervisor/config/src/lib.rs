@@ -51,7 +51,7 @@ pub use environment::{Children, Encryption, Environment, Functions, KeySource, L
 pub use files::{Sources, drop_ins};
 pub use keep::{KeepError, PlannedEdit as KeepPlan, plan as plan_to_keep};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
-pub use mcp::Mcp;
+pub use mcp::{AgentMcp, ConfiguredServer, Mcp};
 #[cfg(test)]
 use plugins::Sha256Pin;
 pub use plugins::{Origin, Plugin, PluginLimits, Policy, SNAPSHOT, WHITELIST};
@@ -138,9 +138,25 @@ pub struct Agent {
     /// stricter level.
     #[serde(default)]
     pub isolation: Isolation,
-    /// Whether the agent's sessions get agentd's own MCP server. Default: the value of `mcp.enabled`.
+    /// MCP servers of the agent's sessions: `true` for all that the configuration has for them and agentd's own,
+    /// `false` for none, or a list of names, in which `agentd` is agentd's own. Default: `true`, with agentd's own as
+    /// `mcp.enabled` says.
     #[serde(default)]
-    pub mcp: Option<bool>,
+    pub mcp: Option<AgentMcp>,
+    /// Mode in which the agent's sessions work: one that the agent offers, or a part of its name that no other mode
+    /// has. Default: the agent's own.
+    #[serde(default)]
+    pub mode: Option<String>,
+    /// Model of the agent's sessions, in the same way. Default: the agent's own.
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Values of other options of the agent, by the option's id. Default: none.
+    #[serde(default)]
+    pub options: BTreeMap<String, String>,
+    /// Login method that agentd requests from the agent (ACP `authenticate`) before it opens a conversation, by the
+    /// agent's id of the method. For agents that do not look for their key by themselves. Default: none.
+    #[serde(default)]
+    pub login: Option<String>,
     /// Names and patterns of variables that pass the whitelist in addition to its own list. Default: none.
     #[serde(default)]
     pub allow: Vec<String>,
@@ -227,6 +243,29 @@ fn check(config: &Config) -> Flaws {
                  add command = [\"PROGRAM\", \"ARGUMENT\"] to [agents.{name}]"
             );
             flaws.push(flaw(&["agents", name.as_str(), "command"], message));
+        }
+        if let Some(AgentMcp::Named(names)) = &agent.mcp
+            && let Some(unknown) =
+                names.iter().find(|one| *one != agentd_api::mcp::OWN && !config.mcp.servers.contains_key(*one))
+        {
+            let message = format!("agents.{name}.mcp has \"{unknown}\", but there is no [mcp.{unknown}]");
+            flaws.push(flaw(&["agents", name.as_str(), "mcp"], message));
+        }
+        let others = agent.options.iter().flat_map(|(id, value)| [("options", id), ("options", value)]);
+        let own = agent.mode.iter().map(|mode| ("mode", mode)).chain(agent.model.iter().map(|model| ("model", model)));
+        for (key, text) in own.chain(others) {
+            if let Err(detail) = agentd_api::options::check(text) {
+                flaws.push(flaw(&["agents", name.as_str(), key], format!("agents.{name}.{key} {detail}")));
+            }
+        }
+    }
+    for (name, declared) in &config.mcp.servers {
+        let server = declared.server();
+        if let Err(mistake) = server.check(name) {
+            flaws.push(flaw(&["mcp", name], format!("mcp.{name} {mistake}")));
+        } else if let Some(secret) = server.secrets().find(|secret| !config.secrets.contains_key(*secret)) {
+            let message = format!("mcp.{name} needs the secret {secret:?}, but there is no [secrets.{secret}]");
+            flaws.push(flaw(&["mcp", name], message));
         }
     }
     let default = &config.default_agent;

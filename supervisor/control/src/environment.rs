@@ -6,6 +6,8 @@ use std::sync::Arc;
 use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, Moment};
 use agentd_api::hint;
 use agentd_api::keep::KeepRequest;
+use agentd_api::login::AgentStartRequest;
+use agentd_api::session::SessionSpec;
 use agentd_api::{Code, Problem};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -14,7 +16,16 @@ use super::handlers::{Answer, read, to_the_end};
 use super::router::Context;
 use super::{access, json};
 use agentd_environment::{drift, without_secrets};
-use agentd_session::{Session, build_now, kept};
+use agentd_session::{Session, agent_start, build_now, kept};
+
+/// Builds the environment in which an agent would start. Only the owner may make this call, which is recorded.
+pub(super) async fn of_agent(context: &Context, name: &str, request: Request<Incoming>) -> Answer {
+    let asked: AgentStartRequest = read(context, request).await?;
+    let no_agent = |_| Problem::new(Code::NoSuchAgent, format!("{name:?} is not the name of an agent"));
+    let agent = name.parse().map_err(no_agent)?;
+    let spec = SessionSpec { agent: Some(agent), ..SessionSpec::new(asked.directory) };
+    json(&agent_start(&context.generation, spec).await?)
+}
 
 pub(super) async fn show(context: &Context, session: &Session, at: Option<Moment>, values: bool) -> Answer {
     let at = at.unwrap_or(Moment::Last);

@@ -48,6 +48,11 @@ pub(super) fn version(context: &Context) -> Answer {
     })
 }
 
+/// Shows the options that the session's agent offers.
+pub(super) async fn options(session: &Session) -> Answer {
+    json(&session.options().await?)
+}
+
 pub(super) fn agents(context: &Context) -> Answer {
     let default = context.generation.config.default_agent.as_str();
     let agents = context.generation.agents().into_iter();

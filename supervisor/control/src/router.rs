@@ -199,6 +199,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Readiness {} => readiness::ready(context),
         Call::Version {} => handlers::version(context),
         Call::Agents {} => handlers::agents(context),
+        Call::AgentStart { name } => environment::of_agent(context, &name, request).await,
         Call::Audit { session, since, limit } => audit::list(context, session, since, limit).await,
         Call::Doctor {} => doctor::doctor(context).await,
         Call::Plugins {} => plugins::list(context).await,
@@ -256,6 +257,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             environment::difference(context, &session().await?, (from, to), values.unwrap_or(false)).await
         }
         Call::Validation { .. } => validation::validation(context, &session().await?).await,
+        Call::Options { .. } => handlers::options(&session().await?).await,
         Call::Note { .. } => note::preview(context, &session().await?).await,
         Call::Context { .. } => session_context::show(context, &session().await?).await,
         Call::ChangeContext { .. } => session_context::change(context, &session().await?, request).await,

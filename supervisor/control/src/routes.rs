@@ -66,6 +66,7 @@ pub fn access(route: Route) -> Access {
         | Route::Validation
         | Route::Context
         | Route::Note
+        | Route::Options
         | Route::ScriptProposal
         | Route::Repositories => Access::Inside,
         Route::ChangeContext
@@ -78,6 +79,7 @@ pub fn access(route: Route) -> Access {
         Route::CreateSession => Access::Creator,
         Route::Version
         | Route::Agents
+        | Route::AgentStart
         | Route::Audit
         | Route::Doctor
         | Route::Plugins
@@ -122,6 +124,7 @@ pub(super) fn reveals(route: Route) -> bool {
     matches!(
         route,
         Route::Audit
+            | Route::AgentStart
             | Route::Context
             | Route::Environment
             | Route::EnvironmentDifference

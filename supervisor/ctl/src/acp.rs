@@ -16,7 +16,7 @@ pub(crate) enum Update {
     Plan(Vec<PlanEntry>),
     /// Update that is not shown, by its name.
     Other(String),
-    /// Names of the sign-in methods in the response to `initialize`; empty without such a method.
+    /// Names of the login methods in the response to `initialize`; empty without such a method.
     SignIn(Vec<String>),
     /// The agent answered a request of agentd with this error.
     Refused {

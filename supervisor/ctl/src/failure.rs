@@ -20,7 +20,7 @@ const REASON_LINES: usize = 20;
 /// Maximum width of a line of the reason, in columns.
 const REASON_COLUMNS: usize = 1_000;
 
-/// Reason of a turn that the agent refused because the user is not signed in. A launch has the reason
+/// Reason of a turn that the agent refused because nobody has logged in. A launch has the reason
 /// `AuthenticationRequired` instead, with the remedy in the daemon's message.
 pub(crate) const LOGIN_FOR_PROMPT: &str = "LoginForPrompt";
 
@@ -33,7 +33,7 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Last lines of the agent's stderr.
     pub(crate) stderr: Vec<String>,
-    /// Names of the sign-in methods that the agent offers (ACP `authMethods`).
+    /// Names of the login methods that the agent offers (ACP `authMethods`).
     pub(crate) sign_in: Vec<String>,
 }
 
@@ -88,13 +88,13 @@ impl Failure {
         let stop = if active { format!("agentctl stop {session} && ") } else { String::new() };
         let resume = format!("{stop}agentctl resume {session}");
         match self.reason.as_str() {
-            reason::AUTHENTICATION_REQUIRED => format!("once you are signed in: {resume}"),
+            reason::AUTHENTICATION_REQUIRED => format!("once you are logged in: {resume}"),
             LOGIN_FOR_PROMPT => {
                 let offers = match self.sign_in.as_slice() {
                     [] => String::new(),
                     offers => format!(" (it offers: {})", terminal::excerpt(&offers.join(", "), STDERR_COLUMNS)),
                 };
-                format!("sign in with the agent's own program, or give it its API key{offers}; then: {resume}")
+                format!("log in with the agent's own program, or give it its API key{offers}; then: {resume}")
             }
             reason::WORKFLOW_NOT_APPROVED => format!("agentctl workflow allow {session}, then {resume}"),
             "ConversationLost" => format!("agentctl resume {session} --new-conversation"),

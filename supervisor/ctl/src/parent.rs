@@ -41,6 +41,10 @@ fn merged(spec: SessionSpec, parent: &SessionSpec) -> SessionSpec {
         env_setup: spec.env_setup.or_else(|| parent.env_setup.clone()),
         requires: list(spec.requires, &parent.requires),
         tags: list(spec.tags, &parent.tags),
+        mcp: if spec.mcp.is_empty() { parent.mcp.clone() } else { spec.mcp },
+        mode: spec.mode.or_else(|| parent.mode.clone()),
+        model: spec.model.or_else(|| parent.model.clone()),
+        options: if spec.options.is_empty() { parent.options.clone() } else { spec.options },
         isolation: spec.isolation.or(parent.isolation),
         ..spec
     }
@@ -58,15 +62,16 @@ mod tests {
     fn flags_replace_the_parents_values_and_repositories_are_added() {
         let parent = spec(serde_json::json!({
             "directory": "/w", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v1" }],
-            "requires": ["vpn"], "tags": ["lab"], "env_setup": "module load gcc", "isolation": "guard",
+            "requires": ["vpn"], "tags": ["lab"], "env_setup": "module load gcc", "isolation": "guard", "mode": "plan", "options": { "effort": "low" },
             "permissions": "allow", "environment": { "source": "terminal", "snapshot": "s1" },
         }));
         let own = spec(serde_json::json!({
-            "parent": "p", "tags": ["night"], "repos": [{ "url": "https://h/api", "branch": "v2" }],
+            "parent": "p", "tags": ["night"], "repos": [{ "url": "https://h/api", "branch": "v2" }], "model": "m",
         }));
         let wanted = spec(serde_json::json!({
             "parent": "p", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v2" }],
             "requires": ["vpn"], "tags": ["night"], "env_setup": "module load gcc", "isolation": "guard",
+            "mode": "plan", "model": "m", "options": { "effort": "low" },
             "environment": { "source": "terminal", "snapshot": "s1" },
         }));
         assert_eq!(merged(own, &parent), wanted);

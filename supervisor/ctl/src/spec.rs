@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use agentd_api::doctor::shell_word;
 use agentd_api::environment::{EnvironmentSpec, Refresh, SnapshotSource};
 use agentd_api::isolation::Isolation;
+use agentd_api::mcp::McpChoice;
 use agentd_api::quantity::Time;
 use agentd_api::session::{PermissionPolicy, RestartPolicy, ResumeNote, SessionLimits, SessionSpec, SessionView};
 use agentd_api::snapshot::{TerminalSnapshot, TerminalVariable};
@@ -55,6 +56,10 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         labels: args.label.into_iter().collect(),
         agent: args.agent,
         command: Some(args.command).filter(|command| !command.is_empty()),
+        mode: args.options.mode,
+        model: args.options.model,
+        options: args.options.options.into_iter().collect(),
+        mcp: chosen_servers(args.options.mcp, args.options.no_mcp),
         initial_prompt: prompt.map(|prompt| prompt_text(&prompt)).transpose()?,
         answer_schema: args.batch.schema.map(|path| read_schema(&path)).transpose()?,
         interactive: !args.batch.batch,
@@ -109,6 +114,12 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         ..SessionSpec::new(directory)
     };
     repository::add(spec, &args.workspace, args.dir)
+}
+
+/// Returns the choice of MCP servers.
+fn chosen_servers(wanted: Vec<String>, unwanted: Vec<String>) -> BTreeMap<String, McpChoice> {
+    let choice = |is_wanted: bool| move |name: String| (name, McpChoice::Configured(is_wanted));
+    wanted.into_iter().map(choice(true)).chain(unwanted.into_iter().map(choice(false))).collect()
 }
 
 /// Parses the variables of `--env NAME=VALUE`. The last value of a name counts. The daemon validates them.

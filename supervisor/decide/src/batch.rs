@@ -17,6 +17,8 @@ pub struct Entry {
     pub body: Body,
     /// Whether to send the record's data to the agent once the record is in the journal.
     pub send: bool,
+    /// Whether the line that is sent has secrets where the record has their placeholders.
+    pub fill: bool,
 }
 
 impl Batch {
@@ -26,15 +28,29 @@ impl Batch {
 
     #[must_use]
     pub fn record(mut self, body: Body) -> Self {
-        self.entries.push(Entry { body, send: false });
+        self.entries.push(Entry { body, send: false, fill: false });
         self
     }
 
     /// Adds a line for the agent, recorded as `agent.in`.
     #[must_use]
     pub fn send(mut self, line: Box<RawValue>) -> Self {
-        self.entries.push(Entry { body: Body::AgentIn(line), send: true });
+        self.entries.push(Entry { body: Body::AgentIn(line), send: true, fill: false });
         self
+    }
+
+    /// Adds a line for the agent in which the keeper puts secrets in place of their placeholders.
+    #[must_use]
+    pub fn send_filled(mut self, line: Box<RawValue>) -> Self {
+        self.entries.push(Entry { body: Body::AgentIn(line), send: true, fill: true });
+        self
+    }
+
+    /// Adds the records of another batch.
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.entries.extend(other.entries);
+        Self { mute: self.mute.or(other.mute), ..self }
     }
 
     #[must_use]

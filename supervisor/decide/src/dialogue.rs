@@ -60,6 +60,10 @@ impl State {
                 }
                 let pending = match method.as_str() {
                     acp::method::INITIALIZE => Pending::Initialize,
+                    acp::method::AUTHENTICATE => match params.and_then(acp::login_of) {
+                        Some(method) => Pending::Authenticate(method),
+                        None => return,
+                    },
                     acp::method::NEW if running.fresh => Pending::Open(OpenedBy::New),
                     acp::method::NEW => Pending::Open(OpenedBy::NewAfterLoss),
                     acp::method::LOAD => Pending::Open(OpenedBy::Load),
@@ -69,10 +73,12 @@ impl State {
                         Some(turn) => Pending::Prompt(turn.id.clone()),
                         None => return,
                     },
-                    acp::method::SET_OPTION | acp::method::SET_MODEL => match params.and_then(acp::option_of) {
-                        Some(option) => Pending::Option(option),
-                        None => return,
-                    },
+                    acp::method::SET_OPTION | acp::method::SET_MODE | acp::method::SET_MODEL => {
+                        match params.and_then(acp::option_of) {
+                            Some((option, value)) => Pending::Option { option, value },
+                            None => return,
+                        }
+                    }
                     _ => return,
                 };
                 running.pending.insert(id, pending);
@@ -114,6 +120,8 @@ impl State {
                     None => {
                         if let Some(title) = acp::session_title(params) {
                             self.title.agent = title.as_deref().and_then(Title::of);
+                        } else if let Some(update) = acp::option_update(params) {
+                            self.options_updated(update);
                         }
                     }
                 }
@@ -122,11 +130,15 @@ impl State {
                 let pending = id.as_u64().and_then(|id| running.pending.remove(&id));
                 match pending {
                     Some(Pending::Initialize) => self.initialized(result),
+                    Some(Pending::Authenticate(method)) => running.login.answered(method, result.as_ref().err()),
                     Some(Pending::Open(by)) => {
-                        running.options.offer(result.as_ref().map(|result| acp::options(result)).unwrap_or_default());
+                        self.options_offered(result.as_ref().map(|result| acp::options(result)).unwrap_or_default());
                         self.opened(by, result);
                     }
-                    Some(Pending::Option(option)) => running.options.answer(option, result.as_ref().err()),
+                    Some(Pending::Option { option, value }) => {
+                        let all = |result: &RawValue| acp::config_options(&serde_json::from_str(result.get()).ok()?);
+                        self.option_answered(option, value, result.map(all));
+                    }
                     Some(Pending::Prompt(id)) => {
                         if let Some(turn) = self.turn_mut().filter(|turn| turn.id == id) {
                             turn.answer = Some(result.map(acp::stop_reason));
@@ -143,7 +155,7 @@ impl State {
         let opening = match result.map_err(|error| error.to_string()).and_then(acp::initialized) {
             Ok(initialized) if initialized.protocol == 1 => {
                 self.agent = initialized.agent;
-                self.sign_in = initialized.sign_in;
+                self.login_methods = initialized.login_methods;
                 self.can_fork = initialized.capabilities.fork;
                 if let Run::Running(running) = &mut self.run {
                     running.capabilities = initialized.capabilities;

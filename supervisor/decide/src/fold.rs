@@ -19,7 +19,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::acp::Capabilities;
 use crate::exit::describe_exit;
-use crate::options::AgentOptions;
+use crate::login::Login;
+use crate::options::{AgentOptions, ChangedOptions};
 use crate::state::{
     CutTurn, EndReason, Ended, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn,
     RESTARTING, Run, Running, RunningTurn, STOPPED, State, Title, WAS_STOPPED, prompt_digest,
@@ -55,6 +56,7 @@ impl State {
             Body::SpecChanged(changed) => {
                 self.repositories.spec_changed(changed);
                 self.workflow.requested(&changed.spec);
+                self.options_wanted(changed);
                 self.spec_changed(changed);
             }
             Body::WorkflowChanged(changed) => self.workflow_changed(changed),
@@ -236,7 +238,9 @@ impl State {
         (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
         self.pending_note.built(built);
         self.workflow.environment_built();
-        self.options.clone_from(&built.options);
+        self.options_built(&built.options);
+        self.mcp.clone_from(&built.mcp);
+        self.login.clone_from(&built.login);
         self.facts.built(built);
     }
 
@@ -280,6 +284,7 @@ impl State {
     }
 
     pub(crate) fn set_condition(&mut self, condition: &Condition) {
+        self.option_unanswered(condition);
         match self.conditions.iter_mut().find(|known| known.kind == condition.kind) {
             Some(known) => *known = condition.clone(),
             None => self.conditions.push(condition.clone()),
@@ -301,6 +306,7 @@ impl State {
             capabilities: Capabilities::default(),
             is_second_attempt: false,
             options: AgentOptions::default(),
+            login: Login::default(),
             calls: VecDeque::new(),
             turn: None,
             idle_since: self.seq,
@@ -386,6 +392,8 @@ impl State {
             self.conversation_born = Some(self.updated);
             self.conversation_home.clone_from(&opened.home);
             self.conversation_directory = Some(opened.directory.clone());
+            // A copy of a conversation has the options that it was opened with.
+            self.changed_options = ChangedOptions::default();
         }
         self.workflow.opened(opened.by);
         self.conversation = Some(opened.conversation.clone());

@@ -10,6 +10,7 @@ use agentd_api::event::{
     PermissionRequested, Synthetic, SyntheticCause, TurnEnded, TurnStarted,
 };
 use agentd_api::hint;
+use agentd_api::mcp::LaunchedServer;
 use agentd_api::reason;
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionOrigin, PermissionPolicy, PermissionRequest, RestartPolicy,
@@ -23,6 +24,7 @@ use crate::acp;
 use crate::batch::Batch;
 use crate::completion;
 use crate::exit::exit_reason;
+use crate::login;
 use crate::note::{Note, NoteTerms, note};
 use crate::options;
 use crate::repositories;
@@ -279,6 +281,9 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
             if let Some(batch) = staleness::refusal(state, running.launch, facts) {
                 return Some(batch);
             }
+            if let Some(batch) = login::step(state, running) {
+                return Some(batch);
+            }
             let forks = state.is_taken_over && capabilities.fork;
             let loads = state.conversation.is_some() && capabilities.load && !capabilities.resume && !forks;
             if loads && born_this_minute(state, running, facts.now) {
@@ -369,22 +374,40 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
     let id = state.next_rpc;
     let (directory, further) = workflow::directories(state, running, facts.spec);
     let further = if capabilities.directories { further } else { Vec::new() };
-    let with = acp::Surroundings { directory: &directory, further: &further, own: facts.mcp };
+    let with =
+        acp::Surroundings { directory: &directory, further: &further, own: facts.mcp, mcp: &state.mcp, capabilities };
+    let batch = given_servers(state, capabilities, facts);
     match &state.conversation {
         Some(conversation) if !running.fresh && state.is_taken_over && capabilities.fork => {
-            Batch::default().send(acp::fork(id, conversation, with))
+            batch.send_filled(acp::fork(id, conversation, with))
         }
         Some(conversation) if !running.fresh && capabilities.resume => {
-            Batch::default().send(acp::resume(id, conversation, with))
+            batch.send_filled(acp::resume(id, conversation, with))
         }
         Some(conversation) if !running.fresh && capabilities.load => {
             let updates = acp::HISTORY.iter().map(|&kind| kind.to_owned()).collect();
             let quiet_ms = u64::try_from(facts.replay_quiet.as_millis()).unwrap_or(u64::MAX);
             let mute = Mute { response_to: id, updates, quiet_ms };
-            Batch::default().send(acp::load(id, conversation, with)).mute(mute)
+            batch.send_filled(acp::load(id, conversation, with)).mute(mute)
         }
-        _ => Batch::default().send(acp::new_conversation(id, with)),
+        _ => batch.send_filled(acp::new_conversation(id, with)),
     }
+}
+
+/// Records which MCP servers the agent gets, if the session has any.
+fn given_servers(state: &State, capabilities: acp::Capabilities, facts: &Facts<'_>) -> Batch {
+    if state.mcp.is_empty() {
+        return Batch::default();
+    }
+    let obstacle = |one: &LaunchedServer| Some(format!("{}: {}", one.name, acp::obstacle(one, capabilities)?));
+    let missing: Vec<String> = state.mcp.iter().filter_map(obstacle).collect();
+    let (status, reason, message) = if missing.is_empty() {
+        let names: Vec<&str> = state.mcp.iter().map(|one| one.name.as_str()).collect();
+        (ConditionStatus::True, reason::SERVERS_GIVEN, names.join(", "))
+    } else {
+        (ConditionStatus::False, reason::SERVER_LEFT_OUT, missing.join("; "))
+    };
+    Batch::of(condition(state, facts, ConditionType::McpServersGiven, status, reason, message))
 }
 
 fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, facts: &Facts<'_>) -> Batch {
@@ -413,14 +436,19 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
 /// Fails the launch of an agent that cannot open the conversation. The agent never gets a new conversation
 /// silently; the message names the remedy.
 fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts<'_>) -> Batch {
+    let mut login = Batch::default();
     let (reason, message) = match refused {
         OpenRefused::Initialize(error) => {
             (reason::INITIALIZE_FAILED, format!("initialize failed: {error}; {}", hint::SHOW_STDERR))
         }
-        OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => (
-            agentd_api::reason::AUTHENTICATION_REQUIRED,
-            format!("the agent requires a sign-in first: {error}; {}", sign_in(state)),
-        ),
+        OpenRefused::Open { error, code: acp::AUTHENTICATION_REQUIRED, .. } => {
+            let tried = running.login.error();
+            let tried = tried.map(|error| format!("; its own login failed: {error}")).unwrap_or_default();
+            let remedy = login::remedy(state, facts);
+            let message = format!("the agent requires a login first: {error}{tried}; {remedy}");
+            login = login::required(state, &message, facts);
+            (agentd_api::reason::AUTHENTICATION_REQUIRED, message)
+        }
         OpenRefused::Open { by: OpenedBy::Load | OpenedBy::Resume | OpenedBy::Fork, error, .. } => (
             reason::CONVERSATION_LOST,
             format!(
@@ -435,19 +463,7 @@ fn refuse(state: &State, running: &Running, refused: &OpenRefused, facts: &Facts
             format!("the agent refused to create a conversation: {error}; {}", hint::SHOW_STDERR),
         ),
     };
-    fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts)
-}
-
-/// Returns the remedy for an agent that requires a sign-in.
-fn sign_in(state: &State) -> String {
-    let offers = match state.sign_in.as_slice() {
-        [] => String::new(),
-        ways => format!(" (it offers: {})", ways.join(", ")),
-    };
-    format!(
-        "sign in with the agent's own program{offers}, or give its key as a secret in agentd.toml, \
-         then `agentctl resume`"
-    )
+    login.and(fail_launch(state, running.launch, ConditionType::ConversationReady, reason, &message, facts))
 }
 
 /// Explains the likeliest reason why an agent does not find its conversation: `HOME` changed. Returns an empty text
@@ -479,6 +495,7 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
         // After a cancel, most agents end the turn without reporting the end of its open tool calls.
         let (stderr, open) = (turn.stderr.iter().cloned().collect(), turn.tool_calls.iter().cloned().collect());
         let ended = Batch::of(completion::judged(state, answered(&turn.id, answer, stderr, open)));
+        let ended = login::after_turn(ended, state, answer.as_ref().map(drop), facts);
         return Some(match answer {
             Err(error) if error.code == acp::RESOURCE_NOT_FOUND => ended.record(unusable(running.launch, error)),
             _ => ended,

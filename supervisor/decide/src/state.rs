@@ -16,6 +16,8 @@ use agentd_api::context::{Context, Progress};
 use agentd_api::degraded::MissingPart;
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable, TurnQueued};
 use agentd_api::isolation::Isolated;
+use agentd_api::login::LoginMethod;
+use agentd_api::mcp::LaunchedServer;
 use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::reason;
 use agentd_api::scripts::ProposedScript;
@@ -28,8 +30,9 @@ use serde_json::Value;
 use crate::acp::{Call, Capabilities, RpcError};
 use crate::completion::CompletionState;
 use crate::facts::ObservedFacts;
+use crate::login::Login;
 use crate::note::{PendingNote, ToolCallName};
-use crate::options::AgentOptions;
+use crate::options::{AgentOptions, ChangedOptions};
 use crate::repositories::Repositories;
 use crate::spec::{AwaitingChanges, LifeTimes};
 use crate::staleness::{self, Staleness};
@@ -60,9 +63,15 @@ pub struct State {
     /// Whether the agent copies conversations (ACP `session/fork`).
     #[serde(default)]
     pub can_fork: bool,
-    /// The agent's sign-in methods, by name (ACP `authMethods`).
+    /// The agent's login methods (ACP `authMethods`).
     #[serde(default)]
-    pub sign_in: Vec<String>,
+    pub login_methods: Vec<LoginMethod>,
+    /// The login method that the launch requests.
+    #[serde(default)]
+    pub login: Option<String>,
+    /// MCP servers of the launch.
+    #[serde(default)]
+    pub mcp: Vec<LaunchedServer>,
     pub queue: VecDeque<QueuedTurn>,
     /// Turn whose agent has exited while `turn.ended` is not recorded yet.
     pub cut: Option<CutTurn>,
@@ -156,9 +165,12 @@ pub struct State {
     /// The session's workflow.
     #[serde(default)]
     pub workflow: Workflow,
-    /// Values for options of the agent, by the variable that has them.
+    /// Values that the environment and the configuration want for options of the agent.
     #[serde(default)]
     pub options: BTreeMap<String, String>,
+    /// Options whose values were changed in the conversation.
+    #[serde(default)]
+    pub changed_options: ChangedOptions,
     /// Completion, limits and usage.
     #[serde(default)]
     pub completion: CompletionState,
@@ -275,6 +287,9 @@ pub struct Running {
     /// Options that the agent offers.
     #[serde(default)]
     pub options: AgentOptions,
+    /// The login of this launch.
+    #[serde(default)]
+    pub login: Login,
     /// Open tool calls, the latest last. A permission request may leave out details that its tool call has reported
     /// before.
     #[serde(default)]
@@ -289,10 +304,15 @@ pub struct Running {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pending {
     Initialize,
+    /// Logs in with this method.
+    Authenticate(String),
     Open(OpenedBy),
     Prompt(TurnId),
     /// Sets the option with this id.
-    Option(String),
+    Option {
+        option: String,
+        value: String,
+    },
 }
 
 /// A request of the agent that agentd has not answered yet.
@@ -401,7 +421,9 @@ impl State {
             is_taken_over: false,
             agent: None,
             can_fork: false,
-            sign_in: Vec::new(),
+            login_methods: Vec::new(),
+            login: None,
+            mcp: Vec::new(),
             queue: VecDeque::new(),
             cut: None,
             permissions: Vec::new(),
@@ -439,6 +461,7 @@ impl State {
             repositories: Repositories::default(),
             workflow: Workflow::default(),
             options: BTreeMap::new(),
+            changed_options: ChangedOptions::default(),
             completion: CompletionState::default(),
         }
     }

@@ -18,6 +18,7 @@ use crate::batch::Batch;
 use crate::completion::{self, ActiveTime};
 use crate::current;
 use crate::next::{Facts, fail_launch, next};
+use crate::options;
 use crate::repositories;
 use crate::rules::{Command, LaunchBounds, REJECTING, choose, decide, resolve};
 use crate::staleness;
@@ -30,6 +31,8 @@ pub enum Wait {
     Initialize { rpc: u64 },
     /// Waits for the response that opens the conversation.
     Open { rpc: u64 },
+    /// Waits for the response to a request that sets an option.
+    Option { rpc: u64 },
     /// Waits for the end of a turn.
     Turn { turn: TurnId },
     /// Waits for the end of a cancelled turn.
@@ -55,6 +58,9 @@ pub enum Wait {
     Minute { launch: u64 },
 }
 
+/// Time limit for the answer to a request that sets an option. The next turn waits for the answer.
+const OPTION: Duration = Duration::from_secs(30);
+
 /// Time limit of each kind of wait; `None` means unlimited.
 #[derive(Debug, Clone, Copy)]
 pub struct WaitLimits {
@@ -76,6 +82,7 @@ impl WaitLimits {
         match wait {
             Wait::Initialize { .. } => Some(self.initialize),
             Wait::Open { .. } => Some(self.open),
+            Wait::Option { .. } => Some(self.open.min(OPTION)),
             Wait::Turn { .. } => self.turn,
             Wait::Cancel { .. } => Some(self.cancel),
             Wait::Silence { .. } => self.silence,
@@ -147,7 +154,8 @@ fn running_waits(running: &Running) -> Vec<Wait> {
         |wanted: fn(&Pending) -> bool| running.pending.iter().find(|(_, pending)| wanted(pending)).map(|(rpc, _)| *rpc);
     let mut waits = Vec::new();
     waits.extend(rpc(|pending| *pending == Pending::Initialize).map(|rpc| Wait::Initialize { rpc }));
-    waits.extend(rpc(|pending| matches!(pending, Pending::Open(_) | Pending::Option(_))).map(|rpc| Wait::Open { rpc }));
+    waits.extend(rpc(|pending| matches!(pending, Pending::Open(_))).map(|rpc| Wait::Open { rpc }));
+    waits.extend(rpc(|pending| matches!(pending, Pending::Option { .. })).map(|rpc| Wait::Option { rpc }));
     match &running.turn {
         Some(turn) if turn.cancelling => waits.push(Wait::Cancel { turn: turn.id.clone() }),
         Some(turn) => {
@@ -218,6 +226,7 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
             let message = format!("the agent did not open the conversation within {seconds} s; {}", hint::SHOW_STDERR);
             fail(state, reason::CONVERSATION_TIMED_OUT, &message, facts)
         }
+        Wait::Option { rpc } => options::unanswered(state, *rpc, limit.as_secs(), facts),
         Wait::Cancel { .. } => {
             let message =
                 format!("the agent did not end a cancelled turn within {seconds} s, and agentd ended the agent");

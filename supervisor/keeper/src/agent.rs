@@ -25,7 +25,7 @@ use crate::log::Log;
 use crate::mask::Mask;
 use crate::mute::{Mute, Verdict};
 use crate::os::{self, Family};
-use crate::protocol::{self, Hide, LaunchRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
+use crate::protocol::{self, Fill, Hide, LaunchRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
 use crate::rate::Bucket;
 use crate::spawn::{self, Program, Spawned};
 use crate::wait::{self, Read};
@@ -57,9 +57,22 @@ pub(crate) struct Agent {
     pub(crate) stderr: Output,
     flood: Flood,
     mask: Mask,
+    fills: Vec<Fill>,
     mute: Option<Mute>,
     /// Connection to journald, if the keeper runs as a systemd unit.
     journald: Option<Journald>,
+}
+
+fn filled(fills: &[Fill], line: &str) -> Option<String> {
+    let known = fills.iter().filter(|fill| line.contains(&fill.placeholder));
+    // The text gets the escapes of a JSON string, without its quotes.
+    let put = |line: String, fill: &Fill| {
+        let text = serde_json::to_string(&fill.text).unwrap_or_default();
+        line.replace(&fill.placeholder, text.get(1..text.len().saturating_sub(1)).unwrap_or_default())
+    };
+    let mut known = known.peekable();
+    known.peek()?;
+    Some(known.fold(line.to_owned(), put))
 }
 
 /// Starts the agent. Returns it with its `agent.started` record.
@@ -88,6 +101,7 @@ pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent,
         stderr: Output::new(spawned.stderr, STDERR_LINE, None),
         flood: Flood::new(record.stderr_rate.unwrap_or(STDERR_RATE), Instant::now()),
         mask: Mask::new(record.secrets.iter().map(agentd_api::ByteString::as_bytes)),
+        fills: record.fills.clone(),
         mute: None,
         journald: record.is_unit.then(|| Journald::connect(session)).flatten(),
     };
@@ -171,6 +185,11 @@ impl Agent {
     }
 
     /// Masks these values in all output read from now on.
+    /// Returns a line with the texts of its placeholders. `None` if it has no placeholder.
+    pub(crate) fn filled(&self, line: &str) -> Option<String> {
+        filled(&self.fills, line)
+    }
+
     pub(crate) fn hide(&mut self, hide: &Hide) {
         self.mask.add(hide.secrets.iter().map(agentd_api::ByteString::as_bytes));
     }

@@ -437,7 +437,11 @@ impl<'a> Keeper<'a> {
                 agent.mute(rule, &mut self.log);
             }
             for record in append.records.iter().filter(|record| record.send) {
-                agent.stdin.push(record.data.get());
+                let line = record.data.get();
+                match record.fill.then(|| agent.filled(line)).flatten() {
+                    Some(filled) => agent.stdin.push(&filled),
+                    None => agent.stdin.push(line),
+                }
             }
             agent.stdin.write();
         }

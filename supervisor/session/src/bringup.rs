@@ -18,7 +18,7 @@ use agentd_api::repository::RepositoryChanged;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::workflow::WorkflowChanged;
 use agentd_api::{Body, ByteString};
-use agentd_keeper::protocol::{Attributes, LaunchRecord, Variable};
+use agentd_keeper::protocol::{Attributes, Fill, LaunchRecord, Variable};
 use tokio::sync::{mpsc, oneshot};
 
 use super::compiling;
@@ -33,7 +33,7 @@ use crate::repositories;
 use crate::workflow;
 use agentd_decide::staleness::EXISTS;
 use agentd_decide::verdict;
-use agentd_environment::{BuiltEnvironment, SessionFile};
+use agentd_environment::{BuiltEnvironment, Environment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
 
@@ -173,7 +173,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
-    let (built, without) = Box::pin(environment::provide_environment(plan, report)).await?;
+    let (built, without, mcp_secrets) = Box::pin(environment::provide_environment(plan, report)).await?;
     drop(permit);
     facts::compare_environment(report).await;
     needs.after(&built.environment).await?;
@@ -182,7 +182,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
         report_degraded(plan, by, missing, report).await;
     }
     let files = SessionFile::of(&built.environment, |_| true);
-    Ok(Prepared { record: launch_record(plan, &built).await?, files })
+    Ok(Prepared { record: launch_record(plan, &built, mcp_secrets).await?, files })
 }
 
 /// Reports the session's context with the files that do not exist any more.
@@ -215,23 +215,14 @@ async fn report_degraded(
     let _ = report.send(Progress::Condition { kind, status, reason, message }).await;
 }
 
-async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<LaunchRecord, Failure> {
+async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment, fills: Vec<Fill>) -> Result<LaunchRecord, Failure> {
     let environment = &built.environment;
     let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
     let command = plan.command.as_ref().map_err(|problem| failed(reason::NO_SUCH_AGENT, problem.detail.clone()))?;
     let (program, args) =
         command.split_first().ok_or_else(|| failed(reason::NO_SUCH_AGENT, "its command is empty".into()))?;
-    let path = environment.get("PATH").unwrap_or_default();
-    let program = match candidates(program, path, &plan.spec.directory) {
-        ProgramLocation::Path(path) => path,
-        ProgramLocation::Candidates(candidates) => {
-            let of_path = |text| format!("{text} in the session's PATH ({})", String::from_utf8_lossy(path));
-            let found = find(&plan.daemon.machine, candidates).await;
-            found.map_err(|(reason, silent)| {
-                failed(reason, of_path(format!("there is no program {program:?}{silent}")))
-            })?
-        }
-    };
+    let program =
+        self::program(plan, environment, program).await.map_err(|(reason, message)| failed(reason, message))?;
     let mut variables: Vec<Variable> =
         environment.pairs().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect();
     if let Some(socket) = &plan.guest_socket {
@@ -253,7 +244,8 @@ async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<La
         args: args.iter().map(|arg| ByteString::from(arg.as_str())).collect(),
         environment: variables,
         directory: plan.directory().as_os_str().into(),
-        secrets: built.hidden.clone(),
+        secrets: built.hidden.iter().cloned().chain(fills.iter().map(|fill| fill.text.as_str().into())).collect(),
+        fills,
         max_line: plan.max_line,
         output_rate: plan.output_rate,
         stderr_rate: None,
@@ -261,6 +253,25 @@ async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment) -> Result<La
         is_unit: plan.is_unit,
         enclosure: plan.enclosure.clone(),
     })
+}
+
+/// Returns the path of a program in the environment of a session. The error is a reason and a message.
+pub(crate) async fn program(
+    plan: &LaunchPlan,
+    environment: &Environment,
+    program: &str,
+) -> Result<PathBuf, (&'static str, String)> {
+    let path = environment.get("PATH").unwrap_or_default();
+    match candidates(program, path, &plan.spec.directory) {
+        ProgramLocation::Path(path) => Ok(path),
+        ProgramLocation::Candidates(candidates) => {
+            let found = find(&plan.daemon.machine, candidates).await;
+            found.map_err(|(reason, silent)| {
+                let path = String::from_utf8_lossy(path);
+                (reason, format!("there is no program {program:?}{silent} in the session's PATH ({path})"))
+            })
+        }
+    }
 }
 
 /// Location of the agent's program.

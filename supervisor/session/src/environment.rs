@@ -21,6 +21,7 @@ use agentd_api::{Body, Code, Problem, SessionId};
 use agentd_fault::Point;
 use agentd_host::directories::Directories;
 use agentd_host::workspace;
+use agentd_keeper::protocol::Fill;
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::mpsc;
@@ -29,6 +30,7 @@ use super::bringup::{Failure, Progress};
 use super::validation;
 use crate::generation::Generation;
 use crate::launch_plan::LaunchPlan;
+use crate::mcp::{self, ServersOfLaunch};
 use agentd_api::chain;
 use agentd_api::changes::describe;
 use agentd_environment::{
@@ -40,11 +42,11 @@ use agentd_environment::{
 const SLOW: Duration = Duration::from_secs(1);
 
 /// Provides the launch with its environment, stores it, and reports records and conditions. Also returns the parts that
-/// a degraded launch left out.
+/// a degraded launch left out, and the secrets of the agent's MCP servers.
 pub(super) async fn provide_environment(
     plan: &LaunchPlan,
     report: &mpsc::Sender<Progress>,
-) -> Result<(BuiltEnvironment, Vec<MissingPart>), Failure> {
+) -> Result<(BuiltEnvironment, Vec<MissingPart>, Vec<Fill>), Failure> {
     let kept = on_disk(&plan.environments, &plan.id, Environments::read).await?;
     let refresh = plan.refresh;
     let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh);
@@ -71,6 +73,8 @@ pub(super) async fn provide_environment(
     }
     let mut record = keep(plan, &built.environment).await?;
     record.duration_us = u64::try_from(took.as_micros()).ok();
+    let ServersOfLaunch { launched, fills } = mcp::of_launch(plan, &built.environment).await;
+    record.mcp = launched;
     let mut message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
     let reason = match refused {
         Some(why) => {
@@ -100,7 +104,7 @@ pub(super) async fn provide_environment(
     if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
         compare(plan, kept, report).await;
     }
-    Ok((built, without))
+    Ok((built, without, fills))
 }
 
 /// Replaces the environment of a degraded launch that lacks its snapshot by the environment of the launch before. Only
@@ -306,6 +310,8 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
         changes: drift.names(),
         home: environment.get("HOME").map(|home| String::from_utf8_lossy(home).into_owned()),
         options: options(plan, environment),
+        mcp: Vec::new(),
+        login: plan.login.clone(),
         killed: environment.background.killed,
         left: environment.background.left,
         duration_us: None,
@@ -314,19 +320,21 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
     })
 }
 
-/// Returns the values that the environment has for options of the agent. A value that no option has is left out.
+/// Returns the values that the environment and the configuration have for options of the agent. A value that no option
+/// has is left out.
 fn options(plan: &LaunchPlan, environment: &Environment) -> BTreeMap<String, String> {
     /// Maximum length of a value in bytes.
     const LONGEST: usize = 200;
+    let configured = plan.options.clone();
     if plan.compatibility != RunnerNames::Ambient {
-        return BTreeMap::new();
+        return configured;
     }
     let value = |name: &str| {
         let text = std::str::from_utf8(environment.get(name)?).ok()?.trim();
         (!text.is_empty() && text.len() <= LONGEST && !text.contains(char::is_control)).then(|| text.to_owned())
     };
     let names = OPTIONS.iter().map(|variable| variable.name);
-    names.filter_map(|name| Some((name.to_owned(), value(name)?))).collect()
+    names.filter_map(|name| Some((name.to_owned(), value(name)?))).chain(configured).collect()
 }
 
 /// Renews the expiring variables of a launch's environment, and stores the result.

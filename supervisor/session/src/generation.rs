@@ -22,7 +22,8 @@ use crate::launch::KeeperLimits;
 use crate::configuration_mistakes;
 
 use agentd_config::Scope;
-use agentd_config::{self as config, Config, Loaded, Origins};
+use agentd_config::{self as config, Agent, Config, Loaded, Origins};
+use agentd_decide::options;
 use agentd_environment::{
     Capture, Environments, Pipeline, Scopes, Secrets, SnapshotOptions, SnapshotPlace, SnapshotRequest, SnapshotTimes,
     Snapshots,
@@ -292,6 +293,21 @@ impl Generation {
         Err(Problem::new(Code::NoSuchAgent, format!("there is no agent {wanted:?} in the configuration")).hint(
             format!("configured agents: {}; add [agents.{wanted}] to agentd.toml, or give a command", known.join(", ")),
         ))
+    }
+
+    /// Returns the configured agent of the session. `None` for a session with a command of its own, and for an agent
+    /// without a table.
+    pub fn agent(&self, spec: &SessionSpec) -> Option<&Agent> {
+        let named = spec.agent.as_ref().or_else(|| spec.command.is_none().then_some(&self.config.default_agent));
+        self.config.agents.get(named?)
+    }
+
+    /// Returns the values that the configuration wants for options of the session's agent.
+    pub fn agent_options(&self, spec: &SessionSpec) -> BTreeMap<String, String> {
+        let Some(agent) = self.agent(spec) else { return BTreeMap::new() };
+        let named = |name: &str, value: &Option<String>| Some((name.to_owned(), value.clone()?));
+        let others = agent.options.iter().map(|(id, value)| (format!("{}{id}", options::OTHER), value.clone()));
+        others.chain(named(options::MODE, &agent.mode)).chain(named(options::MODEL, &agent.model)).collect()
     }
 
     /// Returns the source of the session's environment. A specification that names a snapshot implies a terminal.

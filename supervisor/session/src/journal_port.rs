@@ -92,6 +92,7 @@ impl Port {
                         kind: entry.body.kind().to_owned(),
                         data: entry.body.to_data(),
                         send: entry.send,
+                        fill: entry.fill,
                     })
                     .collect();
                 let append = ToKeeper::Append(Append { request, records, durable, from_reserve, mute: batch.mute });

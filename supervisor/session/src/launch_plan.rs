@@ -4,7 +4,7 @@
 //! setting that is a field of [`LaunchPlan`] takes effect at the next launch. Values that
 //! depend on the built environment are not in the plan, for example the path of the agent's program.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use agentd_api::context::Context;
 use agentd_api::environment::{Refresh, RunnerNames};
 use agentd_api::event::LaunchReason;
+use agentd_api::mcp::{McpOrigin, McpServer};
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::SessionSpec;
 use agentd_api::workflow::{ActiveWorkflow, WorkflowFailed};
@@ -33,6 +34,7 @@ use crate::environment;
 use crate::generation::Generation;
 use crate::isolation;
 use crate::launch::{KeeperLimits, Unit};
+use crate::mcp;
 use agentd_decide::repositories::Repositories;
 use agentd_decide::state::{Run, State};
 
@@ -83,6 +85,12 @@ pub(crate) struct LaunchPlan {
     pub home: Option<PathBuf>,
     /// Label of the agent, for plugins and prerequisites.
     pub agent: String,
+    /// Values that the configuration wants for options of the agent.
+    pub options: BTreeMap<String, String>,
+    /// MCP servers that the session wants, besides agentd's own.
+    pub mcp: Vec<(String, McpOrigin, McpServer)>,
+    /// Login method that agentd requests from the agent.
+    pub login: Option<String>,
     /// Program and arguments of the agent. A problem fails the launch when the agent is to be started.
     pub command: Result<Vec<String>, Problem>,
     /// Treatment of the environment of the launch before.
@@ -199,6 +207,9 @@ impl LaunchPlan {
 
             home: config.environment.home_directory(),
             agent: generation.agent_label(spec),
+            options: generation.agent_options(spec),
+            mcp: mcp::wanted(config, &generation.agent_label(spec), spec),
+            login: generation.agent(spec).and_then(|agent| agent.login.clone()),
             command: generation.agent_command(spec),
             refresh: generation.refresh_policy(spec),
             deadline: config.environment.deadline.0,

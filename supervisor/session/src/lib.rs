@@ -4,6 +4,7 @@
 //! bounded channel, and the driver answers each over a oneshot channel. Views come from a watch channel that the
 //! driver fills, so a list of a thousand sessions waits for no driver.
 
+mod agent_start;
 pub mod answer;
 mod artifacts;
 mod aside;
@@ -57,6 +58,7 @@ use std::sync::Arc;
 use agentd_api::compatibility::Compatibility;
 use agentd_api::completion::Outcome;
 use agentd_api::context::{Context, ContextView};
+use agentd_api::options::OptionsView;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::session::{Phase, SessionSpec, SessionStatus, SessionView, TurnView};
 use agentd_api::{Code, Problem, SessionId};
@@ -64,6 +66,7 @@ use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use agent_start::agent_start;
 pub use agentd_decide::context::warnings as context_warnings;
 pub use agentd_decide::rules::{Command, LaunchTerms};
 pub use context::missing_files;
@@ -80,6 +83,7 @@ pub use tools::missing as missing_tools;
 pub use validation::validate;
 
 use agentd_decide::facts::Baseline;
+use agentd_decide::options;
 use agentd_decide::state::{Ended, Run, State};
 use document::Document;
 use drive::Request;
@@ -205,6 +209,20 @@ impl Session {
         self.inbox.try_send(Box::new(Request::Reports { launch, reports, is_redeclared })).is_ok()
     }
 
+    /// Returns the options that the running agent offers.
+    ///
+    /// # Errors
+    ///
+    /// The session is not available.
+    pub async fn options(&self) -> Result<OptionsView, Problem> {
+        let state = self.state().await?;
+        let options = match &state.run {
+            Run::Running(running) => running.options.view(),
+            Run::Ended(_) | Run::Preparing(_) => Vec::new(),
+        };
+        Ok(OptionsView { options })
+    }
+
     /// Returns the state that the session has folded from its journal.
     async fn state(&self) -> Result<Box<State>, Problem> {
         if let Some(state) = self.driver.state() {
@@ -243,6 +261,15 @@ fn completed_at(state: &State) -> Option<Timestamp> {
     Some(done.completed_at)
 }
 
+/// Returns the current value of the agent's mode or model. For an agent that does not run, the value that was set last.
+fn option_value(state: &State, wish: &str) -> Option<String> {
+    let offered = match &state.run {
+        Run::Running(running) => running.options.current(wish),
+        Run::Ended(_) | Run::Preparing(_) => None,
+    };
+    offered.or_else(|| state.changed_options.of(wish)).map(str::to_owned)
+}
+
 /// Builds the view of a session from its state, its phase and the time of its next restart.
 fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Option<Timestamp>)) -> SessionView {
     let (message, agent_pid, turn) = match &state.run {
@@ -277,6 +304,10 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
                 Run::Running(running) => Some(running.isolation.clone()),
                 Run::Ended(_) | Run::Preparing(_) => None,
             },
+            mode: option_value(state, options::MODE),
+            model: option_value(state, options::MODEL),
+            mcp: state.mcp.clone(),
+            login_methods: state.login_methods.clone(),
             agent_pid,
             keeper_pid: keeper.map(|keeper| keeper.pid),
             keeper_protocol: keeper.map(|keeper| keeper.protocol),

@@ -1,19 +1,25 @@
-//! agentd's own MCP server: the entry with which a session's agent starts it.
+//! MCP servers of a session: agentd's own, and those of the configuration and of the session.
 //!
-//! The server is the program `agentctl` beside the daemon's own program. It calls the control endpoint from inside the
+//! agentd's own server is the program `agentctl` beside the daemon's own program. It calls the control endpoint from inside the
 //! session, so it may do what every process of the session may do.
 
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use agentd_api::SessionId;
+use agentd_api::mcp::{LaunchedServer, McpChoice, McpOrigin, McpServer, OWN, placeholder};
 use agentd_api::session::SessionSpec;
-use agentd_config::Config;
+use agentd_config::{AgentMcp, Config};
 use agentd_decide::acp::OwnServer;
-use agentd_environment::{SESSION_VARIABLE, SOCKET_VARIABLE};
+use agentd_environment::{Environment, SESSION_VARIABLE, SOCKET_VARIABLE};
+use agentd_keeper::protocol::Fill;
 
+use crate::bringup;
 use crate::generation::Generation;
 use crate::isolation;
+use crate::launch_plan::LaunchPlan;
+use crate::repositories::terminal;
 
 /// Command of `agentctl` that is the server.
 const COMMAND: &str = "mcp";
@@ -34,14 +40,107 @@ pub(crate) fn program(ctl: &Path) -> Option<String> {
     found
 }
 
-/// Reports whether the session's agent is to get the server. The setting of the agent overrides the general one.
-fn is_wanted(config: &Config, spec: &SessionSpec) -> bool {
+/// Returns the setting of the session's agent for its MCP servers.
+fn of_agent<'a>(config: &'a Config, spec: &SessionSpec) -> Option<&'a AgentMcp> {
     let name = match (&spec.agent, &spec.command) {
         (Some(name), _) => Some(name),
         (None, Some(_)) => None,
         (None, None) => Some(&config.default_agent),
     };
-    name.and_then(|name| config.agents.get(name)?.mcp).unwrap_or(config.mcp.enabled)
+    config.agents.get(name?)?.mcp.as_ref()
+}
+
+/// Reports whether the session's agent is to get agentd's own server. The session's choice overrides the setting of the
+/// agent, which overrides the general one.
+fn is_wanted(config: &Config, spec: &SessionSpec) -> bool {
+    match spec.mcp.get(OWN) {
+        Some(McpChoice::Configured(is_wanted)) => *is_wanted,
+        _ => config.mcp.gives_own(of_agent(config, spec)),
+    }
+}
+
+/// Returns the servers that the session wants, by name, without agentd's own.
+pub(crate) fn wanted(config: &Config, agent: &str, spec: &SessionSpec) -> Vec<(String, McpOrigin, McpServer)> {
+    let configured = config.mcp.of((agent, of_agent(config, spec)), &spec.directory);
+    let configured = configured.map(|(name, server)| (name.clone(), (McpOrigin::Configuration, server.server())));
+    let mut servers: BTreeMap<String, (McpOrigin, McpServer)> = configured.collect();
+    for (name, choice) in spec.mcp.iter().filter(|(name, _)| *name != OWN) {
+        match choice {
+            McpChoice::Configured(true) => {
+                if let Some(server) = config.mcp.servers.get(name) {
+                    servers.insert(name.clone(), (McpOrigin::Configuration, server.server()));
+                }
+            }
+            McpChoice::Configured(false) => _ = servers.remove(name),
+            McpChoice::Own(server) => _ = servers.insert(name.clone(), (McpOrigin::Session, (**server).clone())),
+        }
+    }
+    servers.into_iter().map(|(name, (origin, server))| (name, origin, server)).collect()
+}
+
+/// Checks the MCP servers of a specification.
+///
+/// # Errors
+///
+/// The text describes the mistake.
+pub(crate) fn check(config: &Config, spec: &SessionSpec) -> Result<(), String> {
+    for (name, choice) in &spec.mcp {
+        match choice {
+            McpChoice::Configured(_) if name == OWN || config.mcp.servers.contains_key(name) => {}
+            McpChoice::Configured(_) => return Err(format!("there is no MCP server {name:?} in the configuration")),
+            McpChoice::Own(server) => {
+                server.check(name).map_err(|mistake| format!("the MCP server {name:?} {mistake}"))?;
+                if let Some(secret) = server.secrets().find(|secret| !config.secrets.contains_key(*secret)) {
+                    return Err(format!("the MCP server {name:?} needs the secret {secret:?}, which is not declared"));
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The MCP servers of a launch.
+#[derive(Debug, Default)]
+pub(crate) struct ServersOfLaunch {
+    pub launched: Vec<LaunchedServer>,
+    /// The secrets in the place of their placeholders.
+    pub fills: Vec<Fill>,
+}
+
+/// Finds the programs of the servers in the environment, and reads their secrets. A server that lacks something is left
+/// out, with the reason.
+pub(crate) async fn of_launch(plan: &LaunchPlan, environment: &Environment) -> ServersOfLaunch {
+    let mut of_launch = ServersOfLaunch::default();
+    let mut read: BTreeMap<String, Result<String, String>> = BTreeMap::new();
+    for (name, origin, server) in &plan.mcp {
+        for secret in server.secrets() {
+            if !read.contains_key(secret) {
+                read.insert(secret.to_owned(), secret_of(plan, secret).await);
+            }
+        }
+        let mut server = server.clone();
+        let mut missing = server.secrets().find_map(|secret| read.get(secret)?.as_ref().err().cloned());
+        if let Some(program) = server.command.first_mut() {
+            match bringup::program(plan, environment, program).await {
+                Ok(path) => *program = path.display().to_string(),
+                Err((_, error)) => missing = Some(error),
+            }
+        }
+        of_launch.launched.push(LaunchedServer { name: name.clone(), origin: *origin, server, missing });
+    }
+    let known = read.into_iter().filter_map(|(name, value)| Some((placeholder(&name), value.ok()?)));
+    of_launch.fills = known.map(|(placeholder, text)| Fill { placeholder, text }).collect();
+    of_launch
+}
+
+/// Reads a secret. The error is a text for people.
+async fn secret_of(plan: &LaunchPlan, name: &str) -> Result<String, String> {
+    let login = async { Ok(terminal(plan).await) };
+    let taken = plan.secrets.read(name, &plan.agent, Some(&plan.spec.directory), login).await;
+    let taken = taken.ok_or_else(|| format!("the configuration does not give the secret {name:?} to this session"))?;
+    let value = taken.map_err(|missing| missing.to_string())?.value;
+    let text = std::str::from_utf8(&value).map_err(|_| format!("the secret {name:?} is not UTF-8"))?;
+    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
 }
 
 /// Returns the server for the session's agent. A guarded agent gets its own socket, and no server if it cannot see

@@ -3,6 +3,8 @@
 use std::path::Component;
 use std::sync::Arc;
 
+use agentd_api::mcp::McpChoice;
+use agentd_api::options;
 use agentd_api::prerequisite::Requester;
 use agentd_api::repository::{self, RepositorySpec};
 use agentd_api::session::{RestartPolicy, SessionSpec, SessionView};
@@ -15,6 +17,7 @@ use async_recursion::async_recursion as boxed;
 use super::{Session, Sessions};
 use crate::generation::Generation;
 use crate::isolation;
+use crate::mcp;
 use crate::repositories::{ARTIFACTS, keep_places};
 use agentd_config::Scope;
 use agentd_decide::rules::Command;
@@ -135,6 +138,34 @@ fn check_repositories(generation: &Generation, spec: &SessionSpec) -> Result<(),
     Ok(())
 }
 
+/// Returns the texts of the fields for options of the agent, each with its field.
+fn option_texts(spec: &SessionSpec) -> impl Iterator<Item = (&'static str, &str)> {
+    let mode = spec.mode.iter().map(|text| ("mode", text.as_str()));
+    let model = spec.model.iter().map(|text| ("model", text.as_str()));
+    let others = spec.options.iter().flat_map(|(id, value)| [("options", id.as_str()), ("options", value.as_str())]);
+    mode.chain(model).chain(others)
+}
+
+/// Checks what the session wants of its agent: MCP servers and options.
+fn check_wishes(
+    generation: &Generation,
+    spec: &SessionSpec,
+    is_checked: &impl Fn(&str) -> bool,
+) -> Result<(), Problem> {
+    let invalid = |detail: String, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
+    if is_checked("mcp")
+        && let Err(detail) = mcp::check(&generation.config, spec)
+    {
+        return invalid(detail, "docs/guide/mcp-servers.md describes MCP servers");
+    }
+    for (field, text) in option_texts(spec).filter(|(field, _)| is_checked(field)) {
+        if let Err(detail) = options::check(text) {
+            return invalid(format!("`{field}` {detail}"), "`agentctl options SESSION` lists what an agent offers");
+        }
+    }
+    Ok(())
+}
+
 /// Validates the fields of a specification that `is_checked` accepts by their names.
 pub(super) fn validate(
     generation: &Arc<Generation>,
@@ -197,15 +228,22 @@ pub(super) fn validate(
         );
         return invalid(&detail, &hint);
     }
+    let servers = spec.mcp.values().filter(|_| is_checked("mcp")).filter_map(|choice| match choice {
+        McpChoice::Configured(_) => None,
+        McpChoice::Own(server) => Some(serde_json::to_string(server).unwrap_or_default()),
+    });
+    let servers: Vec<String> = servers.collect();
     let words = command.unwrap_or_default().iter().map(|word| ("command", word.as_str()));
     let values = labels.flat_map(|(key, value)| [("label", key.as_str()), ("label", value.as_str())]);
-    for (what, text) in words.chain(values).chain([("script", script)]) {
+    let servers = servers.iter().map(|text| ("MCP server", text.as_str()));
+    for (what, text) in words.chain(values).chain(servers).chain([("script", script)]) {
         if let Some((_, issuer)) = agentd_keeper::tokens::find(text.as_bytes()).next() {
             let detail = format!("the session's {what} contains a token of {issuer}, which would be stored in clear");
             let hint = "declare the token as [secrets.NAME] in agentd.toml, and let the program read the variable";
             return invalid(&detail, hint);
         }
     }
+    check_wishes(generation, spec, &is_checked)?;
     let is_undeclared = |name: &&String| !generation.config.prerequisites.contains_key(*name);
     if is_checked("requires")
         && let Some(name) = spec.requires.iter().find(is_undeclared)

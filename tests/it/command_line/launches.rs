@@ -44,7 +44,7 @@ fn rows() -> Vec<Row> {
                 "--ignore-eof",
             ]),
             "Authentication required",
-            "sign in with the agent's own program (it offers: Use an API key)",
+            "log in with the agent's own program (it offers: Use an API key)",
         ),
         row(
             scripted(&["--refuse", "initialize", "-32603", "no such client", "--ignore-eof"]),
@@ -130,7 +130,7 @@ async fn an_agent_that_asks_for_a_login_at_the_first_prompt_fails_the_turn_and_s
     let said = ctl(&daemon, &[&["run", "--name", "fix", "--prompt", "hello", "--"], &agent[..]].concat()).await;
     assert_eq!((said.status, said.out.as_str()), (Some(1), ""), "{said:#?}");
     assert_eq!(said.err.matches("Authentication required").count(), 1, "{said:#?}");
-    let remedy = "sign in with the agent's own program, or give it its API key (it offers: Use an API key); \
+    let remedy = "log in with the agent's own program, or give it its API key (it offers: Use an API key); \
                   then: agentctl stop fix && agentctl resume fix";
     assert_eq!(said.err.matches(remedy).count(), 1, "{said:#?}");
     let said = ctl(&daemon, &["prompt", "fix", "again"]).await;

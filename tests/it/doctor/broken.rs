@@ -292,13 +292,13 @@ const BROKEN: &[Broken] = &[
         by_hand: None,
     },
     Broken {
-        what: "an agent that nobody has signed in",
+        what: "an agent that nobody has logged in",
         breaks: |place| {
             fs::remove_file(place.path("home/login")).expect("it is there");
             place.session();
         },
-        check: "sign-in",
-        says: "is not signed in",
+        check: "login",
+        says: "is not logged in",
         by_hand: Some(|place, _| fs::write(place.path("home/login"), "").expect("it is ours")),
     },
 ];

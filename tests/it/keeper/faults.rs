@@ -90,7 +90,12 @@ fn converse(mut stream: UnixStream, directory: &Path) -> Option<()> {
         if done == MESSAGES {
             break;
         }
-        let record = NewRecord { kind: "agent.in".to_owned(), data: to_raw_value(&(done + 1)).unwrap(), send: true };
+        let record = NewRecord {
+            kind: "agent.in".to_owned(),
+            data: to_raw_value(&(done + 1)).unwrap(),
+            send: true,
+            fill: false,
+        };
         let append = Append { request: done, records: vec![record], durable: true, from_reserve: false, mute: None };
         // A refused request changed nothing, so the loop sends it again.
         assert!(Instant::now() < give_up, "message {} is refused for ever", done + 1);

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::mcp::LaunchedServer;
+
 /// Data of the record `environment.built`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EnvironmentBuilt {
@@ -29,9 +31,16 @@ pub struct EnvironmentBuilt {
     /// The agent's home directory. Most agents keep their conversations below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
-    /// Values for options of the agent, by the variable that has them. Only with `compatibility = "ambient"`.
+    /// Values that the session wants for options of the agent: `mode`, `model` and `options.ID` of the configuration,
+    /// and variables of the environment with `compatibility = "ambient"`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub options: BTreeMap<String, String>,
+    /// MCP servers of the agent, besides agentd's own. Secrets are named, and their values are in no record.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mcp: Vec<LaunchedServer>,
+    /// Login method that agentd requests from the agent before the conversation is opened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub login: Option<String>,
     /// Number of background processes of the login shell and the scripts that agentd killed afterwards.
     #[serde(default)]
     pub killed: u32,

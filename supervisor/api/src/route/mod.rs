@@ -24,7 +24,9 @@ use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use crate::event::Event;
 use crate::keep::{KeepRequest, KeepView};
 use crate::label::Selector;
+use crate::login::{AgentStart, AgentStartRequest};
 use crate::note::NoteView;
+use crate::options::OptionsView;
 use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
@@ -240,6 +242,8 @@ routes! {
     Version = Get "/v1/version" => 200 Document(VersionView);
     /// Lists the configured agents.
     Agents = Get "/v1/agents" => 200 Document(AgentList);
+    /// Builds the environment in which an agent would start, with its secrets, for a login at the owner's terminal.
+    AgentStart = Post "/v1/agents/" name "/environment" (AgentStartRequest) => 200 Document(AgentStart);
     /// Lists the recorded calls that changed or revealed something, oldest first.
     Audit = Get "/v1/audit" { session: String, since: String, limit: u64 } => 200 Document(AuditList);
     /// Shows the daemon's findings about itself, each with its remedy.
@@ -329,6 +333,8 @@ routes! {
         => 200 Document(DifferenceView);
     /// Lists the warnings that a launch would report now, and launches nothing.
     Validation = Get "/v1/sessions/" session "/validation" => 200 Document(ValidationView);
+    /// Shows the options that the session's agent offers, with their values: mode, model and others.
+    Options = Get "/v1/sessions/" session "/options" => 200 Document(OptionsView);
     /// Shows the note that the agent would get with the next prompt, and sends nothing.
     Note = Get "/v1/sessions/" session "/note" => 200 Document(NoteView);
     /// Shows the context of a session: files, applet, endpoints, ports and other sets.

@@ -1,5 +1,6 @@
 //! Defines the command line of `agentctl`.
 
+pub(crate) mod agent;
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
@@ -23,7 +24,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
 use repository::WorkspaceArgs;
-use run::BatchArgs;
+use run::{BatchArgs, OptionArgs};
 pub(crate) use run::{NewArgs, RunArgs};
 pub(crate) use spec::SelectorArgs;
 
@@ -179,6 +180,8 @@ pub(crate) enum Command {
     /// Add, list, run or remove schedules: sessions and prompts at a time or on a calendar
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),
+    /// List the options that a session's agent offers: mode, model and others, with their values
+    Options { session: String },
     /// Show or change the context of a session: files, applet, endpoints, ports
     ///
     /// The context survives stops and resumes. The agent gets its existing items in the note after a resume.
@@ -305,6 +308,9 @@ pub(crate) enum Command {
     Mcp,
     /// List the configured agents
     Agents,
+    /// Log in to an agent
+    #[command(subcommand)]
+    Agent(agent::AgentCommand),
     /// Print the versions of agentctl and of the running daemon
     Version,
     /// Check whether another build of agentd can replace the running build
@@ -436,6 +442,8 @@ pub(crate) struct SpecArgs {
     /// A tag of the session, by which configured prerequisites apply to it; may be repeated
     #[arg(long)]
     pub(crate) tag: Vec<String>,
+    #[command(flatten)]
+    pub(crate) options: OptionArgs,
     #[command(flatten)]
     pub(crate) batch: BatchArgs,
     #[command(flatten)]

@@ -34,6 +34,33 @@ pub(crate) struct BatchArgs {
     pub(crate) cost_limit: Option<CostLimit>,
 }
 
+/// Arguments about the options of the agent.
+#[derive(Debug, Args)]
+pub(crate) struct OptionArgs {
+    /// Mode in which the agent works, as plan; a part of its name will do
+    #[arg(long)]
+    pub(crate) mode: Option<String>,
+    /// Model of the agent; a part of its name will do
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// Value of another option of the agent, as effort=high; `agentctl options` lists them
+    #[arg(long = "option", value_name = "ID=VALUE", value_parser = option)]
+    pub(crate) options: Vec<(String, String)>,
+    /// An MCP server of the configuration that the agent gets too; may be repeated
+    #[arg(long = "mcp", value_name = "NAME")]
+    pub(crate) mcp: Vec<String>,
+    /// An MCP server of the configuration that the agent does not get; `agentd` is agentd's own; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) no_mcp: Vec<String>,
+}
+
+fn option(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((id, value)) if !id.is_empty() => Ok((id.to_owned(), value.to_owned())),
+        _ => Err("an option is ID=VALUE, as effort=high".to_owned()),
+    }
+}
+
 /// Value of `run --output`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ResultFormat {

@@ -3,6 +3,7 @@
 //! A failed call is not repeated: prompting twice is worse than an error. Only two cases are safe to repeat:
 //! the event stream (`stream.rs`), and a request refused for lack of capacity, which had no effect.
 
+mod agents;
 mod repositories;
 mod schedules;
 

@@ -230,7 +230,7 @@ async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) ->
     }
 }
 
-/// Adds the details that only the events have: the agent's stderr, and its sign-in methods.
+/// Adds the details that only the events have: the agent's stderr, and its login methods.
 async fn explain(context: &Context, id: &str, failure: &mut Failure) {
     let mut conversation = Conversation::default();
     // Without events the message is the only explanation.

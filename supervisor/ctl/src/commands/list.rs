@@ -86,7 +86,8 @@ fn stale_table(sessions: &[SessionView], screen: Screen) -> Table {
     table
 }
 
-/// Builds the table of sessions. The columns MISSING and STALE exist if a session misses something or is stale.
+/// Builds the table of sessions. The columns MODE and MODEL exist if an agent has one, MISSING and STALE if a session
+/// misses something or is stale.
 fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
     let mut columns = vec![
         ("ID", Cut::Never),
@@ -95,8 +96,12 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
         ("PHASE", Cut::Never),
         ("DIRECTORY", Cut::Start),
         ("AGE", Cut::Never),
-        ("TURN", Cut::End),
     ];
+    let has_mode = sessions.iter().any(|view| view.status.mode.is_some());
+    columns.extend(has_mode.then_some(("MODE", Cut::End)));
+    let has_model = sessions.iter().any(|view| view.status.model.is_some());
+    columns.extend(has_model.then_some(("MODEL", Cut::End)));
+    columns.push(("TURN", Cut::End));
     let is_missing = sessions.iter().any(|view| lacking(view).is_some());
     columns.extend(is_missing.then_some(("MISSING", Cut::End)));
     let is_stale = sessions.iter().any(|view| stale(view).is_some());
@@ -110,8 +115,11 @@ fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
             view.status.phase.as_str().to_owned(),
             screen.line(&view.spec.directory.to_string_lossy()),
             age(view.created, now),
-            screen.line(&turn(view)),
         ];
+        let shown = |text: &Option<String>| screen.line(text.as_deref().unwrap_or_default());
+        row.extend(has_mode.then(|| shown(&view.status.mode)));
+        row.extend(has_model.then(|| shown(&view.status.model)));
+        row.push(screen.line(&turn(view)));
         row.extend(is_missing.then(|| {
             let message = lacking(view).unwrap_or_default();
             screen.line(&Missing::of(&message).named_first(&message))
@@ -191,6 +199,15 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
             format!("{title} {}", agent.version.as_deref().unwrap_or_default())
         }),
     );
+    field("mode", status.mode.clone());
+    field("model", status.model.clone());
+    for launched in &status.mcp {
+        let missing = launched.missing.as_ref().map(|why| format!("; left out: {why}")).unwrap_or_default();
+        field("mcp server", Some(format!("{}: {}{missing}", launched.name, launched.server.describe())));
+    }
+    for method in &status.login_methods {
+        field("login", Some(format!("{} ({}): {}", method.id, method.kind.as_str(), method.name)));
+    }
     field("conversation", status.conversation.clone());
     field("permissions", Some(format!("{:?}", view.spec.permissions).to_lowercase()));
     field("created by", view.parent.as_ref().map(|parent| format!("the session {parent}")));

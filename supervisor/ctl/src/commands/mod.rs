@@ -1,5 +1,6 @@
 //! Implements the commands: one function per command turns arguments into calls and answers into text.
 
+mod agent;
 mod apply;
 mod apply_schedules;
 mod audit;
@@ -19,6 +20,7 @@ mod list;
 mod man;
 mod mcp;
 mod note;
+mod options;
 mod plugin;
 mod prune;
 mod reload;
@@ -43,6 +45,7 @@ use std::time::Duration;
 use agentd_api::session::SessionView;
 use hyper::body::Bytes;
 
+use crate::args::agent::AgentCommand;
 use crate::args::{Cli, Command, Global, NoteCommand};
 use crate::client::Client;
 use crate::demo_agent;
@@ -149,6 +152,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Audit(args) => boxed(audit::audit(context, &args)).await,
         Command::Check(args) => boxed(check::check(context, args)).await,
         Command::Validate { session } => boxed(validate::validate(context, &session)).await,
+        Command::Options { session } => boxed(options::options(context, &session)).await,
         Command::Note(NoteCommand::Preview { session }) => boxed(note::preview(context, &session)).await,
         Command::Env(args) => boxed(environment::env(context, args)).await,
         Command::Secret { command } => boxed(secret::secret(context, command)).await,
@@ -166,6 +170,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Drain { undo, no_wait } => boxed(drain::drain(context, undo, no_wait)).await,
         Command::Service(command) => boxed(service::service(context, command)).await,
         Command::Mcp => boxed(mcp::mcp(context)).await,
+        Command::Agent(AgentCommand::Login { agent, method, dir }) => {
+            boxed(agent::login(context, &agent, method.as_deref(), &dir)).await
+        }
         Command::Agents => boxed(info::agents(context)).await,
         Command::Version => boxed(info::version(context)).await,
         Command::UpgradeCheck { program } => boxed(upgrade::check(context, program)).await,

@@ -92,7 +92,7 @@ pub(crate) struct Conversation {
     held: Option<Condition>,
     /// Failure of this launch or its agent; already shown.
     failure: Option<Failure>,
-    /// Names of the sign-in methods that the agent offers.
+    /// Names of the login methods that the agent offers.
     sign_in: Vec<String>,
     /// Id of the running turn's request, and the error code of its response.
     asked: Option<(u64, Option<i64>)>,

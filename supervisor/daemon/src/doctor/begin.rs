@@ -1,4 +1,4 @@
-//! Checks obstacles to launches: a login shell that hangs, a forgotten drain, and an agent without a sign-in.
+//! Checks obstacles to launches: a login shell that hangs, a forgotten drain, and an agent without a login.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -71,9 +71,9 @@ pub(super) fn draining(drain: &DrainState) -> Check {
         .run("agentctl drain --undo")
 }
 
-/// Checks whether an agent's last attempt to open a conversation was refused for lack of a sign-in. Sessions that
+/// Checks whether an agent's last attempt to open a conversation was refused for lack of a login. Sessions that
 /// have not opened a conversation do not count.
-pub(super) fn sign_in(sessions: &[SessionView]) -> Check {
+pub(super) fn login(sessions: &[SessionView]) -> Check {
     let mut last: BTreeMap<String, (&SessionView, &Condition)> = BTreeMap::new();
     for view in sessions {
         let command = view.spec.command.as_ref().and_then(|command| command.first().cloned());
@@ -92,11 +92,11 @@ pub(super) fn sign_in(sessions: &[SessionView]) -> Check {
         if asked.status != ConditionStatus::False || asked.reason != AUTHENTICATION_REQUIRED {
             continue;
         }
-        let summary = format!("{agent} is not signed in (session {}): {}", view.id, asked.message);
-        let remedy = "sign in as the message describes, then resume the session";
+        let summary = format!("{agent} is not logged in (session {}): {}", view.id, asked.message);
+        let remedy = "log in as the message describes, then resume the session";
         findings.push(Finding::new(Outcome::Warn, summary, remedy).run(format!("agentctl resume {}", view.id)));
     }
-    Check::of("sign-in", &findings, "no agent was refused for lack of a sign-in")
+    Check::of("login", &findings, "no agent was refused for lack of a login")
 }
 
 #[cfg(test)]
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_without_a_conversation_does_not_count_for_the_sign_in() {
+    fn a_session_without_a_conversation_does_not_count_for_the_login() {
         let session = |id: &str, minute: u8, conditions: &[(&str, &str)]| -> SessionView {
             let time = format!("2026-01-01T00:{minute:02}:00Z");
             let condition = |(status, reason): &(&str, &str)| {
@@ -140,7 +140,7 @@ mod tests {
             .unwrap()
         };
         let refused = session("refused", 1, &[("False", AUTHENTICATION_REQUIRED)]);
-        let check = |later: &SessionView| sign_in(&[refused.clone(), later.clone()]);
+        let check = |later: &SessionView| login(&[refused.clone(), later.clone()]);
         for later in [session("begun", 2, &[]), session("again", 2, &[("Unknown", "Starting")])] {
             let check = check(&later);
             assert!(check.outcome == Outcome::Warn && check.summary.contains("refused"), "{check:?}");

@@ -59,7 +59,7 @@ pub(crate) async fn examine(generation: &Arc<Generation>, sessions: &Sessions, s
         begin::home(generation),
         login_shell,
         agents,
-        begin::sign_in(&views),
+        begin::login(&views),
         begin::draining(&generation.daemon.drain),
     ];
     checks.extend(plugins);

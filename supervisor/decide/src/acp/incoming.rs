@@ -2,6 +2,7 @@
 
 use std::sync::LazyLock;
 
+use agentd_api::login::LoginMethod;
 use agentd_api::session::{AgentInfo, PermissionOption};
 use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
@@ -59,11 +60,20 @@ struct Raw<'a> {
 const NULL: &str = "null";
 
 /// Reports whether a line may be more than an update that no session rule inspects. Most lines are text updates.
-/// Such lines are recognised without parsing. They have no id, no tool call id, no title, no usage and no
+/// Such lines are recognised without parsing. They have no id, no tool call id, no title, no usage, no option and no
 /// escape that spells one of these words.
 pub fn concerns_the_session(line: &[u8]) -> bool {
-    static WORDS: LazyLock<[Finder<'static>; 5]> = LazyLock::new(|| {
-        ["\"id\"", "\"toolCallId\"", "\"session_info_update\"", "\"usage_update\"", "\\u00"].map(Finder::new)
+    static WORDS: LazyLock<[Finder<'static>; 7]> = LazyLock::new(|| {
+        [
+            "\"id\"",
+            "\"toolCallId\"",
+            "\"session_info_update\"",
+            "\"usage_update\"",
+            "\"current_mode_update\"",
+            "\"config_option_update\"",
+            "\\u00",
+        ]
+        .map(Finder::new)
     });
     WORDS.iter().any(|word| word.find(line).is_some())
 }
@@ -104,6 +114,11 @@ pub struct Capabilities {
     /// Whether the agent takes `additionalDirectories`.
     #[serde(default)]
     pub directories: bool,
+    /// Whether the agent takes MCP servers over HTTP, and over SSE.
+    #[serde(default)]
+    pub mcp_http: bool,
+    #[serde(default)]
+    pub mcp_sse: bool,
 }
 
 /// Result of `initialize`.
@@ -112,12 +127,9 @@ pub struct Initialized {
     pub protocol: u64,
     pub capabilities: Capabilities,
     pub agent: Option<AgentInfo>,
-    /// Names of the agent's `authMethods`, each truncated.
-    pub sign_in: Vec<String>,
+    /// The agent's login methods.
+    pub login_methods: Vec<LoginMethod>,
 }
-
-/// Maximum number of sign-in methods kept, and maximum number of characters of each name.
-const SIGN_IN: (usize, usize) = (6, 80);
 
 /// Parses the result of `initialize`. The error describes the defect in the result.
 pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
@@ -130,10 +142,11 @@ pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let directories = of_sessions("additionalDirectories").is_some();
     // An invalid agentInfo is no reason to refuse an agent.
     let agent = value.get("agentInfo").cloned().and_then(|info| serde_json::from_value(info).ok());
-    let methods = value.get("authMethods").and_then(Value::as_array).into_iter().flatten();
-    let name = |method: &Value| Some(method.get("name")?.as_str()?.chars().take(SIGN_IN.1).collect());
-    let sign_in = methods.filter_map(name).take(SIGN_IN.0).collect();
-    Ok(Initialized { protocol, capabilities: Capabilities { load, resume, fork, directories }, agent, sign_in })
+    let mcp = |name| capabilities?.get("mcpCapabilities")?.get(name)?.as_bool();
+    let (mcp_http, mcp_sse) = (mcp("http").unwrap_or(false), mcp("sse").unwrap_or(false));
+    let login_methods = LoginMethod::of(&value);
+    let capabilities = Capabilities { load, resume, fork, directories, mcp_http, mcp_sse };
+    Ok(Initialized { protocol, capabilities, agent, login_methods })
 }
 
 /// Returns the conversation's id from the result of `session/new`.
@@ -280,6 +293,8 @@ mod tests {
             update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#),
             update(r#"{"sessionUpdate":"tool_call","tool\u0043allId":"c"}"#),
             update(r#"{"sessionUpdate":"session_info_update","title":"t"}"#),
+            update(r#"{"sessionUpdate":"current_mode_update","modeId":"m"}"#),
+            update(r#"{"sessionUpdate":"config_option_update","configOptions":[]}"#),
             raw(r#"{"id":1,"result":{}}"#),
             raw(r#"{"\u0069d":1,"result":{}}"#),
             raw(r#"{"method":"x","id" : 7}"#),

@@ -7,6 +7,7 @@
 mod call;
 mod id;
 mod incoming;
+mod login;
 mod mcp;
 mod options;
 mod outgoing;
@@ -17,8 +18,11 @@ pub use incoming::{
     Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
     session_title, stop_reason, tool_call,
 };
-pub use mcp::OwnServer;
-pub use options::{OfferedOption, option_of, options, set_option};
+pub use login::{authenticate, login_of};
+pub use mcp::{OwnServer, obstacle};
+pub use options::{
+    OfferedOption, OptionKind, OptionUpdate, config_options, option_of, option_update, options, set_option,
+};
 pub use outgoing::{
     Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,
 };
@@ -27,13 +31,15 @@ pub use usage::{ReportedUsage, usage};
 /// Names of the methods, as recorded in `agent.in` and `agent.out`.
 pub mod method {
     pub const INITIALIZE: &str = "initialize";
+    pub const AUTHENTICATE: &str = "authenticate";
     pub const NEW: &str = "session/new";
     pub const LOAD: &str = "session/load";
     pub const RESUME: &str = "session/resume";
     pub const FORK: &str = "session/fork";
     pub const PROMPT: &str = "session/prompt";
     pub const SET_OPTION: &str = "session/set_config_option";
-    /// The request of agents without an option for the model.
+    /// The requests of agents without an option for the mode or the model.
+    pub const SET_MODE: &str = "session/set_mode";
     pub const SET_MODEL: &str = "session/set_model";
     pub const CANCEL: &str = "session/cancel";
     /// The only request of an agent that agentd serves; `initialize` offers no other.
@@ -41,7 +47,7 @@ pub mod method {
     pub const UPDATE: &str = "session/update";
 }
 
-/// Code of the error with which an agent requires a sign-in first.
+/// Code of the error with which an agent requires a login first.
 pub use agentd_api::reason::AUTHENTICATION_REQUIRED_CODE as AUTHENTICATION_REQUIRED;
 /// Code of the error for a missing resource. A text prompt refers to no resource but its conversation. ACP, "Errors":
 /// "a session-scoped request names a session that does not exist or is not active on the connection".

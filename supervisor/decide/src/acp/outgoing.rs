@@ -4,17 +4,19 @@ use std::path::{Path, PathBuf};
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
-    CancelNotification, ClientCapabilities, ContentBlock, ForkSessionRequest, Implementation, InitializeRequest,
-    LoadSessionRequest, NewSessionRequest, PromptRequest, RequestPermissionOutcome, RequestPermissionResponse,
-    ResumeSessionRequest, SelectedPermissionOutcome, TextContent,
+    AuthCapabilities, BooleanConfigOptionCapabilities, CancelNotification, ClientCapabilities,
+    ClientSessionCapabilities, ContentBlock, ForkSessionRequest, Implementation, InitializeRequest, LoadSessionRequest,
+    McpServer, NewSessionRequest, PromptRequest, RequestPermissionOutcome, RequestPermissionResponse,
+    ResumeSessionRequest, SelectedPermissionOutcome, SessionConfigOptionsCapabilities, TextContent,
 };
 use agentd_api::event::PermissionOutcome;
+use agentd_api::mcp::LaunchedServer;
 use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::mcp::{OwnServer, servers};
-use super::{id, method};
+use super::{Capabilities, id, method};
 
 #[derive(Serialize)]
 struct Call<'a, P> {
@@ -31,10 +33,15 @@ fn line<P: Serialize>(id: Option<u64>, method: &str, params: P) -> Box<RawValue>
 }
 
 /// Builds `initialize` with agentd's name and version. Offers neither files nor terminals: the agent's own tools
-/// work in the agent's own environment.
+/// work in the agent's own environment. Takes options that are on or off, and logins at a terminal, which
+/// `agentctl agent login` runs.
 pub fn initialize(id: u64) -> Box<RawValue> {
+    let options = SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new());
+    let capabilities = ClientCapabilities::default()
+        .session(ClientSessionCapabilities::new().config_options(options))
+        .auth(AuthCapabilities::new().terminal(true));
     let request = InitializeRequest::new(ProtocolVersion::V1)
-        .client_capabilities(ClientCapabilities::default())
+        .client_capabilities(capabilities)
         .client_info(Implementation::new("agentd", env!("CARGO_PKG_VERSION")));
     line(Some(id), method::INITIALIZE, request)
 }
@@ -48,26 +55,36 @@ pub struct Surroundings<'a> {
     pub further: &'a [PathBuf],
     /// agentd's own MCP server.
     pub own: Option<&'a OwnServer>,
+    /// The session's MCP servers.
+    pub mcp: &'a [LaunchedServer],
+    /// What the agent takes.
+    pub capabilities: Capabilities,
+}
+
+impl Surroundings<'_> {
+    fn servers(&self) -> Vec<McpServer> {
+        servers(self.own, self.mcp, self.capabilities)
+    }
 }
 
 pub fn new_conversation(id: u64, with: Surroundings<'_>) -> Box<RawValue> {
-    let request = NewSessionRequest::new(with.directory).mcp_servers(servers(with.own));
+    let request = NewSessionRequest::new(with.directory).mcp_servers(with.servers());
     line(Some(id), method::NEW, request.additional_directories(with.further.to_vec()))
 }
 
 pub fn load(id: u64, conversation: &str, with: Surroundings<'_>) -> Box<RawValue> {
-    let request = LoadSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(servers(with.own));
+    let request = LoadSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(with.servers());
     line(Some(id), method::LOAD, request.additional_directories(with.further.to_vec()))
 }
 
 pub fn resume(id: u64, conversation: &str, with: Surroundings<'_>) -> Box<RawValue> {
-    let request = ResumeSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(servers(with.own));
+    let request = ResumeSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(with.servers());
     line(Some(id), method::RESUME, request.additional_directories(with.further.to_vec()))
 }
 
 /// Builds `session/fork`, which copies a conversation (<https://agentclientprotocol.com/rfds/session-fork>).
 pub fn fork(id: u64, conversation: &str, with: Surroundings<'_>) -> Box<RawValue> {
-    let request = ForkSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(servers(with.own));
+    let request = ForkSessionRequest::new(conversation.to_owned(), with.directory).mcp_servers(with.servers());
     line(Some(id), method::FORK, request.additional_directories(with.further.to_vec()))
 }
 
@@ -127,12 +144,47 @@ pub fn unknown_method(id: &Value, method: &str) -> Box<RawValue> {
 mod tests {
     use super::*;
 
+    fn surroundings(directory: &Path) -> Surroundings<'_> {
+        Surroundings { directory, further: &[], own: None, mcp: &[], capabilities: Capabilities::default() }
+    }
+
+    #[test]
+    fn an_agent_gets_the_servers_that_it_takes_with_placeholders_for_secrets() {
+        let mcp: Vec<LaunchedServer> = serde_json::from_value(serde_json::json!([
+            { "name": "lab", "origin": "configuration",
+              "server": { "command": ["/bin/lab", "-x"], "env": { "A": "b", "T": { "secret": "S" } } } },
+            { "name": "web", "origin": "session", "server": {
+                "url": "https://h/mcp", "headers": { "Authorization": { "secret": "S", "prefix": "Bearer " } } } },
+            { "name": "old", "origin": "session", "server": { "url": "https://h/sse", "transport": "sse" } },
+            { "name": "gone", "origin": "session", "server": { "command": ["/bin/x"] }, "missing": "no program" },
+        ]))
+        .unwrap();
+        let names = |capabilities| {
+            let with = Surroundings { mcp: &mcp, capabilities, ..surroundings(Path::new("/work")) };
+            let message: Value = serde_json::from_str(new_conversation(2, with).get()).unwrap();
+            message["params"]["mcpServers"].as_array().unwrap().clone()
+        };
+        let stdio = serde_json::json!({
+            "name": "lab", "command": "/bin/lab", "args": ["-x"],
+            "env": [{ "name": "A", "value": "b" }, { "name": "T", "value": "‹secret S›" }],
+        });
+        assert_eq!(names(Capabilities::default()), std::slice::from_ref(&stdio));
+        let http = serde_json::json!({
+            "type": "http", "name": "web", "url": "https://h/mcp",
+            "headers": [{ "name": "Authorization", "value": "Bearer ‹secret S›" }],
+        });
+        assert_eq!(names(Capabilities { mcp_http: true, ..Capabilities::default() }), [stdio.clone(), http]);
+        assert_eq!(names(Capabilities { mcp_sse: true, ..Capabilities::default() })[1]["type"], "sse");
+    }
+
     #[test]
     fn lines_follow_the_protocol() {
-        let with = Surroundings { directory: Path::new("/work"), further: &[], own: None };
+        let with = Surroundings { own: None, ..surroundings(Path::new("/work")) };
         let more = Surroundings { further: &["/more".into()], ..with };
         let lines = [
             (initialize(1), r#""method":"initialize","params":{"protocolVersion":1,"#),
+            (initialize(1), r#""session":{"configOptions":{"boolean":{}}}"#),
+            (initialize(1), r#""auth":{"terminal":true}"#),
             (new_conversation(2, with), r#""params":{"cwd":"/work","mcpServers":[]"#),
             (new_conversation(2, more), r#""additionalDirectories":["/more"]"#),
             (load(3, "c", more), r#""additionalDirectories":["/more"]"#),
@@ -170,7 +222,7 @@ mod tests {
                 env: vec![("AGENTD_SOCKET".to_owned(), "/run/s".to_owned())],
             },
         );
-        let with = Surroundings { directory, further: &[], own: Some(&own) };
+        let with = Surroundings { own: Some(&own), ..surroundings(directory) };
         let expected = serde_json::json!([{
             "name": "agentd", "command": "/bin/agentctl", "args": ["mcp"],
             "env": [{ "name": "AGENTD_SOCKET", "value": "/run/s" }],

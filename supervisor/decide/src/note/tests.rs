@@ -17,6 +17,8 @@ fn built(changes: &[(&str, VariableChangeKind)]) -> EnvironmentBuilt {
     };
     EnvironmentBuilt {
         options: std::collections::BTreeMap::new(),
+        mcp: Vec::new(),
+        login: None,
         launch: 2,
         digest: String::new(),
         variables: 1,

@@ -68,6 +68,10 @@ pub struct LaunchRecord {
     /// shorter than [`crate::mask::SHORTEST`] are not masked.
     #[serde(default)]
     pub secrets: Vec<ByteString>,
+    /// Texts that the keeper puts in place of placeholders, in records with [`NewRecord::fill`]. The journal has the
+    /// placeholders.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fills: Vec<Fill>,
     /// Maximum length of a line in bytes. A longer line is cut to this length and recorded as noise.
     pub max_line: u64,
     /// Maximum rate at which the keeper reads stdout. A faster agent is slowed down by its full pipe, and no output
@@ -212,6 +216,25 @@ pub struct NewRecord {
     /// Whether to send `data` to the agent as one line after it is in the journal.
     #[serde(default)]
     pub send: bool,
+    /// Whether to replace placeholders in the line that is sent ([`LaunchRecord::fills`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fill: bool,
+}
+
+/// A placeholder in lines for the agent, and the text in its place.
+#[derive(Clone, Serialize, Deserialize)]
+pub struct Fill {
+    /// The placeholder, as it stands in a JSON string.
+    pub placeholder: String,
+    /// The text, which can be a secret.
+    pub text: String,
+}
+
+/// Prints the placeholder and never the text.
+impl std::fmt::Debug for Fill {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Fill({})", self.placeholder)
+    }
 }
 
 /// Additional values to mask in the agent's output, like [`LaunchRecord::secrets`]. Earlier values stay masked.

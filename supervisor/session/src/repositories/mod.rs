@@ -184,7 +184,7 @@ fn branch_of(plan: &LaunchPlan, spec: &RepositorySpec) -> String {
 }
 
 /// Returns the environment of the user's terminal; without a login shell that works, an empty one.
-async fn terminal(plan: &LaunchPlan) -> Variables {
+pub(crate) async fn terminal(plan: &LaunchPlan) -> Variables {
     let home = plan.home.clone().unwrap_or_else(|| "/".into());
     let place = SnapshotPlace { directory: home, scope: Some(SnapshotScope::User) };
     let request = SnapshotRequest { place, ..plan.snapshot.clone() };
@@ -192,7 +192,7 @@ async fn terminal(plan: &LaunchPlan) -> Variables {
     match snapshot.login(Instant::now() + plan.deadline).await {
         Ok(taken) => taken.variables.iter().cloned().collect(),
         Err(error) => {
-            tracing::warn!(error = %chain(&error), "git runs without the environment of the login shell");
+            tracing::warn!(error = %chain(&error), "git and secrets do without the environment of the login shell");
             Variables::new()
         }
     }

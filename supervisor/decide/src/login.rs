@@ -1,0 +1,88 @@
+//! Logins of agents: the request `authenticate` before the conversation is opened, and the condition
+//! `AuthenticationRequired`. Pure.
+
+use agentd_api::login::{LoginKind, LoginMethod};
+use agentd_api::reason;
+use agentd_api::session::{ConditionStatus, ConditionType};
+use serde::{Deserialize, Serialize};
+
+use crate::acp::{self, RpcError};
+use crate::batch::Batch;
+use crate::next::{Facts, condition};
+use crate::state::{Pending, Running, State};
+
+const KIND: ConditionType = ConditionType::AuthenticationRequired;
+
+/// The login of a launch.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Login {
+    /// The method of the last `authenticate`, and the agent's error.
+    answered: Option<(String, Option<String>)>,
+}
+
+impl Login {
+    /// Applies the agent's answer to `authenticate`.
+    pub(crate) fn answered(&mut self, method: String, error: Option<&RpcError>) {
+        self.answered = Some((method, error.map(ToString::to_string)));
+    }
+
+    /// Returns the agent's words about a login that failed.
+    pub(crate) fn error(&self) -> Option<&str> {
+        self.answered.as_ref()?.1.as_deref()
+    }
+}
+
+/// Logs in before the conversation is opened, if the launch names a method.
+pub(crate) fn step(state: &State, running: &Running) -> Option<Batch> {
+    let method = state.login.as_deref()?;
+    if running.login.answered.is_some() || running.pending.values().any(|one| matches!(one, Pending::Authenticate(_))) {
+        return None;
+    }
+    // A terminal login is never requested by `authenticate` (ACP, "Authentication").
+    let offered = state.login_methods.iter().find(|offered| offered.id == method)?;
+    (offered.kind != LoginKind::Terminal).then(|| Batch::default().send(acp::authenticate(state.next_rpc, method)))
+}
+
+/// Returns the record of an agent that requires a login.
+pub(crate) fn required(state: &State, message: &str, facts: &Facts<'_>) -> Batch {
+    Batch::of(condition(state, facts, KIND, ConditionStatus::True, reason::NOT_LOGGED_IN, message))
+}
+
+/// Adds what the end of a turn says about the login: a refusal for lack of one, or that it works again.
+pub(crate) fn after_turn(batch: Batch, state: &State, answer: Result<(), &RpcError>, facts: &Facts<'_>) -> Batch {
+    match answer {
+        Err(error) if error.code == acp::AUTHENTICATION_REQUIRED => {
+            let message =
+                format!("the agent refused the prompt for lack of a login: {error}; {}", remedy(state, facts));
+            batch.record(condition(state, facts, KIND, ConditionStatus::True, reason::LOGIN_LOST, message))
+        }
+        Ok(()) if state.holds(KIND) => {
+            let message = "the agent works again";
+            batch.record(condition(state, facts, KIND, ConditionStatus::False, reason::LOGGED_IN, message))
+        }
+        _ => batch,
+    }
+}
+
+/// Returns what to do about an agent that requires a login.
+pub(crate) fn remedy(state: &State, facts: &Facts<'_>) -> String {
+    let offers: Vec<String> = state.login_methods.iter().map(described).collect();
+    let offers = if offers.is_empty() { String::new() } else { format!(" (it offers: {})", offers.join(", ")) };
+    let way = if facts.spec.command.is_some() {
+        "log in with the agent's own program".to_owned()
+    } else {
+        format!("log in with `agentctl agent login {}`", facts.agent)
+    };
+    format!("{way}{offers}, or give its key as a secret in agentd.toml, then `agentctl resume`")
+}
+
+/// Describes a login method in a list.
+fn described(method: &LoginMethod) -> String {
+    match method.kind {
+        LoginKind::Variables if !method.variables.is_empty() => {
+            format!("{}: set {}", method.name, method.variables.join(" or "))
+        }
+        LoginKind::Terminal => format!("{} in a terminal", method.name),
+        _ => method.name.clone(),
+    }
+}
