@@ -61,7 +61,7 @@ pub enum TextOrSecret {
 pub struct SecretText {
     /// Name of a secret in `[secrets]`, which the configuration must give to the session.
     pub secret: String,
-    /// Text before the secret, such as `Bearer `.
+    /// Text before the secret, such as `Bearer `. Default: none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub prefix: String,
 }

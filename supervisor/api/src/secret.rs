@@ -14,7 +14,8 @@ pub struct SecretList {
 pub struct SecretView {
     /// Name of the secret in the configuration.
     pub name: String,
-    /// The environment variable that holds the secret in a session.
+    /// The environment variable that holds the secret in a session. Empty if only MCP servers, repositories and plugins
+    /// get the secret.
     pub variable: String,
     /// Where agentd fetches the secret.
     #[serde(rename = "from")]

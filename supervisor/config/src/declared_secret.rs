@@ -21,6 +21,9 @@ pub struct DeclaredSecret {
     snapshot: Option<String>,
     /// Variable that receives the secret. Default: the name of the secret.
     variable: Option<String>,
+    /// Whether sessions receive the secret as a variable. With `false`, only what names the secret gets it: an MCP
+    /// server, a repository or a plugin. Default: `true`.
+    environment: bool,
     /// Agents whose sessions receive the secret. Default: all agents.
     agents: Vec<String>,
     /// Patterns of the working directories whose sessions receive the secret. `*` matches any text, also `/`.
@@ -36,7 +39,7 @@ impl Default for DeclaredSecret {
         let (file, credential, command, snapshot, variable) = (None, None, None, None, None);
         // A declared secret is required by default, as in systemd's `LoadCredential=` and the `secretKeyRef` of
         // Kubernetes.
-        Self { file, credential, command, snapshot, variable, agents, directories, required: true }
+        Self { file, credential, command, snapshot, variable, environment: true, agents, directories, required: true }
     }
 }
 
@@ -62,6 +65,8 @@ pub struct NamedSecret {
     pub variable: String,
     /// Source of the secret.
     pub source: SecretOrigin,
+    /// Whether sessions receive the secret as a variable.
+    pub in_environment: bool,
     /// Whether a launch fails if the secret is not available.
     pub required: bool,
     agents: Vec<String>,
@@ -71,7 +76,17 @@ pub struct NamedSecret {
 impl NamedSecret {
     /// Validates a declared secret. An error describes the mistake and follows the secret's name in a message.
     pub fn of(name: &str, declared: &DeclaredSecret) -> Result<Self, String> {
-        let DeclaredSecret { file, credential, command, snapshot, variable, agents, directories, required } = declared;
+        let DeclaredSecret {
+            file,
+            credential,
+            command,
+            snapshot,
+            variable,
+            environment,
+            agents,
+            directories,
+            required,
+        } = declared;
         let sources = [
             file.clone().map(SecretOrigin::File),
             credential.clone().map(SecretOrigin::Credential),
@@ -108,7 +123,7 @@ impl NamedSecret {
             _ => {}
         }
         let (name, agents, directories) = (name.to_owned(), agents.clone(), directories.clone());
-        Ok(Self { name, variable, source, required: *required, agents, directories })
+        Ok(Self { name, variable, source, in_environment: *environment, required: *required, agents, directories })
     }
 
     /// Reports whether a session with this agent and directory receives the secret.
@@ -129,7 +144,7 @@ impl NamedSecret {
         };
         SecretView {
             name: self.name.clone(),
-            variable: self.variable.clone(),
+            variable: if self.in_environment { self.variable.clone() } else { String::new() },
             source: SecretSource { kind: kind.to_owned(), place },
             agents: self.agents.clone(),
             directories: self.directories.clone(),

@@ -396,4 +396,73 @@ mod tests {
             assert_eq!(chosen(model, text), value, "{text}");
         }
     }
+
+    /// Returns a state whose agent has an open conversation and offers these options.
+    fn state(offered: &str) -> State {
+        let mut state = State::new(jiff::Timestamp::UNIX_EPOCH);
+        let result = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{offered}}}"#);
+        for (at, (kind, data)) in [
+            ("launch.started", r#"{"launch":1,"reason":"create"}"#),
+            ("agent.started", r#"{"launch":1,"pid":7,"start_time":1,"command":["a"]}"#),
+            ("agent.in", r#"{"jsonrpc":"2.0","id":1,"method":"session/new","params":{}}"#),
+            ("agent.out", &result),
+            ("conversation.opened", r#"{"launch":1,"conversation":"c","by":"new"}"#),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            apply(&mut state, at as u64 + 1, kind, data);
+        }
+        state
+    }
+
+    fn apply(state: &mut State, seq: u64, kind: &str, data: &str) {
+        let line = format!(r#"{{"seq":{seq},"time":"2026-01-01T00:00:00Z","kind":"{kind}","data":{data}}}"#);
+        state.apply(&agentd_api::Event::parse(line.as_bytes()).unwrap());
+    }
+
+    fn current<'a>(state: &'a State, id: &str) -> Option<&'a str> {
+        let Run::Running(running) = &state.run else { panic!() };
+        running.options.offered.iter().find(|option| option.id == id)?.current.as_deref()
+    }
+
+    #[test]
+    fn an_update_of_all_options_keeps_the_list_of_modes_and_notes_what_the_agent_changed() {
+        let modes = r#""modes":{"currentModeId":"ask","availableModes":[{"id":"ask"},{"id":"code"}]}"#;
+        let effort = |value: &str| {
+            format!(r#""configOptions":[{{"id":"effort","name":"Effort","currentValue":"{value}","options":[]}}]"#)
+        };
+        let mut state = state(&format!(r#"{{"sessionId":"c",{modes},{}}}"#, effort("low")));
+        let update = |update: String| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"c","update":{{{update}}}}}}}"#
+            )
+        };
+        let all = update(format!(r#""sessionUpdate":"config_option_update",{}"#, effort("high")));
+        apply(&mut state, 6, "agent.out", &all);
+        assert_eq!((current(&state, "effort"), current(&state, "mode")), (Some("high"), Some("ask")));
+        assert_eq!((state.changed_options.of("options.effort"), state.changed_options.of(MODE)), (Some("high"), None));
+        let mode = update(r#""sessionUpdate":"current_mode_update","currentModeId":"code""#.to_owned());
+        apply(&mut state, 7, "agent.out", &mode);
+        assert_eq!((current(&state, "mode"), state.changed_options.of(MODE)), (Some("code"), Some("code")));
+        // What cannot be read changes nothing.
+        for strange in
+            [r#""sessionUpdate":"config_option_update""#, r#""sessionUpdate":"current_mode_update","modeId":7"#]
+        {
+            apply(&mut state, 8, "agent.out", &update(strange.to_owned()));
+        }
+        assert_eq!(current(&state, "mode"), Some("code"));
+    }
+
+    #[test]
+    fn options_of_unknown_types_and_endless_texts_are_left_out() {
+        let long = "x".repeat(2000);
+        let options = offered(&format!(
+            r#"{{"configOptions":[{{"id":"dial","type":"slider","currentValue":3}},{{"id":"{long}","type":"select"}},
+                {{"type":"select"}},7,{{"id":"on","type":"boolean","currentValue":true}}]}}"#
+        ));
+        let ids: Vec<&str> = options.offered.iter().map(|option| option.id.as_str()).collect();
+        assert_eq!(ids, ["on"]);
+        assert_eq!(options.current("options.on"), Some("true"));
+    }
 }

@@ -25,7 +25,7 @@ use crate::log::Log;
 use crate::mask::Mask;
 use crate::mute::{Mute, Verdict};
 use crate::os::{self, Family};
-use crate::protocol::{self, Fill, Hide, LaunchRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
+use crate::protocol::{self, Fill, Hide, LaunchRecord, NewRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
 use crate::rate::Bucket;
 use crate::spawn::{self, Program, Spawned};
 use crate::wait::{self, Read};
@@ -63,6 +63,7 @@ pub(crate) struct Agent {
     journald: Option<Journald>,
 }
 
+/// Returns a line with the texts of its placeholders. `None` if it has no placeholder.
 fn filled(fills: &[Fill], line: &str) -> Option<String> {
     let known = fills.iter().filter(|fill| line.contains(&fill.placeholder));
     // The text gets the escapes of a JSON string, without its quotes.
@@ -185,9 +186,13 @@ impl Agent {
     }
 
     /// Masks these values in all output read from now on.
-    /// Returns a line with the texts of its placeholders. `None` if it has no placeholder.
-    pub(crate) fn filled(&self, line: &str) -> Option<String> {
-        filled(&self.fills, line)
+    /// Queues a record's line for the agent, with the texts of its placeholders.
+    pub(crate) fn push(&mut self, record: &NewRecord) {
+        let line = record.data.get();
+        match record.fill.then(|| filled(&self.fills, line)).flatten() {
+            Some(filled) => self.stdin.push(&filled),
+            None => self.stdin.push(line),
+        }
     }
 
     pub(crate) fn hide(&mut self, hide: &Hide) {
@@ -418,5 +423,21 @@ impl Output {
             self.pipe = None;
         }
         read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placeholder_gets_its_text_with_the_escapes_of_json() {
+        let fill = |placeholder: &str, text: &str| Fill { placeholder: placeholder.into(), text: text.into() };
+        let fills = [fill("‹secret A›", "a\"\\\n"), fill("‹secret B›", "b")];
+        assert_eq!(filled(&fills, r#"{"x":"plain"}"#), None);
+        let line = filled(&fills, r#"{"x":"Bearer ‹secret A›","y":["‹secret B›","‹secret B›"]}"#).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&line).unwrap();
+        assert_eq!(value, serde_json::json!({ "x": "Bearer a\"\\\n", "y": ["b", "b"] }));
+        assert!(!format!("{fills:?}").contains("\\n"), "{fills:?}");
     }
 }

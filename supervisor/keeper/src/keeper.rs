@@ -437,11 +437,7 @@ impl<'a> Keeper<'a> {
                 agent.mute(rule, &mut self.log);
             }
             for record in append.records.iter().filter(|record| record.send) {
-                let line = record.data.get();
-                match record.fill.then(|| agent.filled(line)).flatten() {
-                    Some(filled) => agent.stdin.push(&filled),
-                    None => agent.stdin.push(line),
-                }
+                agent.push(record);
             }
             agent.stdin.write();
         }

@@ -1,5 +1,7 @@
 //! Logins: an agent without one, with a key as a secret, with a login of its own, and one that loses it in mid-life.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionSpec, SessionView};
 use serde_json::{Value, json};
 
@@ -48,6 +50,7 @@ async fn an_agent_with_its_key_as_a_secret_logs_in_by_itself() {
     let mut daemon = Daemon::prepare();
     let file = daemon.root().join("key");
     std::fs::write(&file, "k-0123456789").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let command = serde_json::to_string(&daemon.scripted(&["--locked"]).command).unwrap();
     let secret = format!("[secrets.SCRIPTED_API_KEY]\nfile = \"{}\"\nagents = [\"locked\"]\n", file.display());
     daemon.configure(|config| format!("{config}\n[agents.locked]\ncommand = {command}\nlogin = \"key\"\n\n{secret}"));

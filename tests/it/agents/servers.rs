@@ -1,5 +1,7 @@
 //! MCP servers of the configuration and of sessions: which an agent gets, and their secrets.
 
+use std::os::unix::fs::PermissionsExt as _;
+
 use agentd_api::mcp::McpOrigin;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionSpec, SessionView};
 use serde_json::{Value, json};
@@ -14,7 +16,8 @@ async fn daemon(flags: &[&str], tables: &str) -> Daemon {
     let command = serde_json::to_string(&daemon.scripted(flags).command).unwrap();
     let file = daemon.root().join("token");
     std::fs::write(&file, TOKEN).unwrap();
-    let secret = format!("[secrets.TOKEN]\nfile = \"{}\"\nvariable = \"UNUSED\"\n", file.display());
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let secret = format!("[secrets.TOKEN]\nfile = \"{}\"\nenvironment = false\n", file.display());
     daemon.configure(|config| format!("{config}\n{secret}\n[agents.s]\ncommand = {command}\n{tables}\n"));
     daemon.run().await;
     daemon
@@ -52,8 +55,8 @@ async fn an_agent_gets_a_configured_server_with_its_secret_and_no_record_has_the
     // The agent has it, and its output is masked.
     assert!(servers.contains(r#""command":"/usr/bin/sh""#) || servers.contains(r#""command":"/bin/sh""#), "{servers}");
     assert!(servers.contains("‹secret›") && !servers.contains("‹secret TOKEN›"), "{servers}");
-    let digest = session.turn("do printf %s hunter2-0123456789 | sha256sum > digest").await;
-    assert!(digest.text.is_empty() || !digest.text.contains(TOKEN));
+    // Only the server gets this secret.
+    assert!(!session.turn("env").await.text.contains("TOKEN"));
     let journal = std::fs::read_to_string(session.directory().join("journal.jsonl")).unwrap();
     assert!(journal.contains("‹secret TOKEN›") && !journal.contains("\"value\":\"hunter2"), "{journal}");
     let view = session.view().await;
@@ -88,14 +91,14 @@ async fn an_agent_and_a_session_choose_servers_and_a_session_has_its_own() {
     let view = session.view().await;
     let (status, message) = condition(&view).unwrap();
     assert!(status == ConditionStatus::False && message.contains("gone: there is no program"), "{message}");
-    let refused = |mcp: Value| daemon.client.post("/v1/sessions", &spec(&daemon, json!({ "mcp": mcp })));
     for (mcp, part) in [
         (json!({ "nothing": true }), "there is no MCP server \"nothing\""),
         (json!({ "x": {} }), "must have either `command` or `url`"),
         (json!({ "x": { "command": ["a"], "env": { "A": { "secret": "NONE" } } } }), "the secret \"NONE\""),
         (json!({ "agentd": { "command": ["a"] } }), "a name that is taken"),
     ] {
-        let problem = refused(mcp).await.problem();
+        let refused = spec(&daemon, json!({ "mcp": mcp }));
+        let problem = daemon.client.post("/v1/sessions", &refused).await.problem();
         assert!(problem.status == 400 && problem.detail.contains(part), "{problem:?}");
     }
 }

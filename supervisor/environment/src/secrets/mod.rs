@@ -146,7 +146,7 @@ impl Secrets {
         self.named.iter().map(view).collect()
     }
 
-    /// Reads the secrets of a session. `login` runs only if a secret is a variable of the login shell. `directory`
+    /// Reads the secrets of a session's environment. `login` runs only if a secret is a variable of the login shell. `directory`
     /// is the session's directory with links resolved. Without it, secrets for particular directories are withheld.
     pub async fn take(
         &self,
@@ -154,7 +154,7 @@ impl Secrets {
         directory: Option<&Path>,
         login: impl Future<Output = Result<Variables, String>> + Send,
     ) -> SecretResults {
-        let wanted = self.of_session(agent, directory).cloned().collect();
+        let wanted = self.of_session(agent, directory).filter(|named| named.in_environment).cloned().collect();
         self.take_all(wanted, Box::pin(login)).await
     }
 
