@@ -13,6 +13,7 @@ mod conversation;
 pub mod demo_agent;
 mod details;
 mod documents;
+mod editor;
 mod error;
 mod failure;
 mod input;

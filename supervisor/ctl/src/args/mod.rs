@@ -1,5 +1,6 @@
 //! Defines the command line of `agentctl`.
 
+pub(crate) mod acp;
 pub(crate) mod agent;
 pub(crate) mod config;
 pub(crate) mod context;
@@ -301,6 +302,11 @@ pub(crate) enum Command {
     Audit(AuditArgs),
     /// Check agentd and its installation, with a remedy for each problem; exit status 1 if a check fails
     Doctor(DoctorArgs),
+    /// Serve the Agent Client Protocol on standard input and output, for an editor
+    ///
+    /// An editor starts this command in place of an agent. Its sessions are those of agentd, and continue without the
+    /// editor. docs/guide/editors.md has the configuration of each editor.
+    Acp(acp::AcpArgs),
     /// Serve MCP on standard input and output, for the agent of a session
     ///
     /// An agent starts this server by itself: agentd names it when it opens the conversation. Its tools record what

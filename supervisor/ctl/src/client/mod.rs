@@ -59,6 +59,8 @@ pub(crate) struct Client {
     way: Way,
     /// The generation of a session's specification for which calls are made: the header `If-Match`.
     generation: Option<u64>,
+    /// The header `Idempotency-Key`.
+    key: Option<String>,
 }
 
 /// Answer of the daemon: the parsed value, and the document unchanged for `--json`.
@@ -108,7 +110,7 @@ impl Client {
     }
 
     pub(crate) fn by(way: Way) -> Self {
-        Self { way, generation: None }
+        Self { way, generation: None, key: None }
     }
 
     pub(crate) fn way(&self) -> &Way {
@@ -191,6 +193,12 @@ impl Client {
         self.submit(&Call::Prompt { session: id.to_owned() }, &body, Duration::ZERO).await
     }
 
+    /// Sends a prompt that may be repeated: the daemon takes a key only once.
+    pub(crate) async fn prompt_once(&self, id: &str, text: &str, key: &str) -> Result<Document<PromptAccepted>, Error> {
+        let client = Self { key: Some(key.to_owned()), ..self.clone() };
+        client.prompt(id, text, None).await
+    }
+
     pub(crate) async fn context(&self, id: &str) -> Result<Document<ContextView>, Error> {
         self.fetch(&Call::Context { session: id.to_owned() }, Duration::ZERO).await
     }
@@ -218,7 +226,7 @@ impl Client {
         patch: &SpecPatch,
         generation: Option<u64>,
     ) -> Result<Document<SpecChangeView>, Error> {
-        let client = Self { way: self.way.clone(), generation };
+        let client = Self { generation, ..self.clone() };
         client.submit(&Call::ChangeSpec { session: id.to_owned() }, patch, Duration::ZERO).await
     }
 
@@ -513,6 +521,9 @@ impl Client {
         }
         if let Some(generation) = self.generation {
             request = request.header(IF_MATCH, format!("\"{generation}\""));
+        }
+        if let Some(key) = &self.key {
+            request = request.header("idempotency-key", key);
         }
         if body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");

@@ -27,7 +27,7 @@ impl Client {
         spec: &ScheduleSpec,
         generation: u64,
     ) -> Result<Document<ScheduleView>, Error> {
-        let client = Self { way: self.way.clone(), generation: Some(generation) };
+        let client = Self { generation: Some(generation), ..self.clone() };
         client.submit(&Call::SetSchedule { schedule: spec.name.to_string() }, spec, Duration::ZERO).await
     }
 

@@ -1,5 +1,6 @@
 //! Implements the commands: one function per command turns arguments into calls and answers into text.
 
+mod acp;
 mod agent;
 mod apply;
 mod apply_schedules;
@@ -110,7 +111,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         | Command::Drain { .. }
         | Command::Service(_)
         | Command::Doctor(_)
-        // The server waits for a daemon at each call.
+        // Both servers look for a daemon at each call.
+        | Command::Acp(_)
         | Command::Mcp => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
@@ -169,6 +171,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Config(command) => boxed(config::config(context, command)).await,
         Command::Drain { undo, no_wait } => boxed(drain::drain(context, undo, no_wait)).await,
         Command::Service(command) => boxed(service::service(context, command)).await,
+        Command::Acp(args) => boxed(acp::acp(context, args)).await,
         Command::Mcp => boxed(mcp::mcp(context)).await,
         Command::Agent(AgentCommand::Login { agent, method, dir }) => {
             boxed(agent::login(context, &agent, method.as_deref(), &dir)).await

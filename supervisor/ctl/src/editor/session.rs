@@ -1,0 +1,601 @@
+//! One session that the editor has open: follows its journal, and does what the editor requests.
+//!
+//! ```text
+//! opening ── the journal is read to its end, and the agent is ready ──> open ── close, end of stdin, deleted ──> gone
+//!    │ failed launch                                                      │ failed launch: the prompts fail
+//!    └──> gone                                                            └──> open
+//! ```
+//!
+//! Ordering: the updates of a turn are sent before the answer to its prompt, and the replay of `session/load` before
+//! its answer. Leaving stops nothing: the daemon and the agent do not notice.
+
+use std::ops::ControlFlow::{self, Break, Continue};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use agentd_api::event::{SyntheticCause, TurnEnded};
+use agentd_api::session::{PermissionAnswer, PermissionOrigin, Phase, SessionStatus};
+use agentd_api::{Body, Code, Event, TurnId};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
+
+use super::history::{self, Mark};
+use super::host::{Host, tell};
+use super::permission::Permissions;
+use super::seen::Seen;
+use super::settings::{self, Settings};
+use super::wire::{CANCELLED, INTERNAL_ERROR, Id, Message, NOT_FOUND, Refusal, raw};
+use super::{content, refusal};
+use crate::client::{Client, StreamStart};
+use crate::conversation::{Conversation, Item};
+use crate::error::Error;
+use crate::failure::Failure;
+use crate::stream::{EventStream, Next, patiently};
+
+/// Time after a failure in which an event may explain it.
+const SETTLE: Duration = Duration::from_millis(300);
+/// Stop reasons that the protocol names; an editor may refuse others.
+const STOP_REASONS: [&str; 5] = ["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"];
+
+/// Request of the editor.
+#[derive(Debug)]
+pub(super) enum Command {
+    Prompt {
+        id: Id,
+        blocks: Vec<Value>,
+    },
+    Cancel,
+    /// The editor withdraws its request with this id.
+    Withdrawn(String),
+    /// Answer to a request of this program.
+    Answered {
+        id: u64,
+        outcome: Result<Value, Value>,
+    },
+    /// Changes a mode or an option.
+    Change {
+        id: Id,
+        method: String,
+    },
+    /// Leaves the session. Without an id, the session is opened again or deleted.
+    Close(Option<Id>),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    New,
+    Load,
+    Resume,
+}
+
+/// A request that opens the session and has no answer yet.
+#[derive(Debug)]
+struct Opening {
+    id: Id,
+    kind: Kind,
+    /// Last record of the history.
+    until: u64,
+    /// State after the history.
+    status: Option<Box<SessionStatus>>,
+}
+
+/// A prompt of this editor without an answer.
+#[derive(Debug)]
+struct Prompt {
+    id: Id,
+    turn: TurnId,
+}
+
+/// The running turn.
+#[derive(Debug)]
+struct Turn {
+    /// Id of the daemon's request to the agent.
+    rpc: u64,
+    answer: Option<Result<Box<RawValue>, Box<RawValue>>>,
+}
+
+pub(super) struct Session {
+    host: Host,
+    client: Client,
+    /// Id of the session, as the daemon knows it.
+    id: String,
+    /// Id of the session, as the editor named it.
+    name: String,
+    directory: PathBuf,
+    stream: EventStream,
+    /// Sequence number of the last event.
+    seq: u64,
+    conversation: Conversation,
+    opening: Option<Opening>,
+    prompts: Vec<Prompt>,
+    turn: Option<Turn>,
+    permissions: Permissions,
+    settings: Settings,
+    /// The agent's last list of its commands.
+    commands: Option<Box<RawValue>>,
+    /// Updates for after the answer that opens the session.
+    held: Vec<Box<RawValue>>,
+    /// A cancel was requested, and the turn has not ended.
+    cancelling: bool,
+    /// Time at which to ask the daemon whether the session has ended.
+    settle: Option<Instant>,
+    seen: Seen,
+    /// Position of the editor when it opened the session.
+    seen_before: u64,
+    /// Number of prompts, for their keys.
+    count: u64,
+}
+
+/// A session to follow.
+pub(super) struct Subject {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) directory: PathBuf,
+    /// State of an existing session. Its journal is the history up to there.
+    pub(super) status: Option<Box<SessionStatus>>,
+}
+
+impl Session {
+    /// Follows a session from its first record. `id` is the request that opens it.
+    pub(super) fn new(host: Host, client: Client, subject: Subject, id: Id, kind: Kind) -> Self {
+        let Subject { id: session, name, directory, status } = subject;
+        let until = status.as_ref().map_or(0, |status| status.last_seq);
+        let starter = host.starter.clone();
+        let seen = Seen::open(host.seen.as_deref(), &session);
+        Self {
+            stream: EventStream::follow(client.clone(), session.clone(), StreamStart::After(0), starter),
+            host,
+            client,
+            permissions: Permissions::new(&name),
+            id: session,
+            name,
+            directory,
+            seq: 0,
+            conversation: Conversation::default(),
+            opening: Some(Opening { id, kind, until, status }),
+            prompts: Vec::new(),
+            turn: None,
+            settings: Settings::default(),
+            commands: None,
+            held: Vec::new(),
+            cancelling: false,
+            settle: None,
+            seen_before: seen.seq(),
+            seen,
+            count: 0,
+        }
+    }
+
+    /// Serves the session until the editor leaves, or the session is gone.
+    pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
+        loop {
+            let settle = self.settle;
+            let flow = tokio::select! {
+                command = commands.recv() => match command {
+                    Some(command) => self.command(command).await,
+                    None => Break(()), // the end of standard input
+                },
+                next = self.stream.next() => self.next(next).await,
+                () = sleep_until(settle.unwrap_or_else(Instant::now)), if settle.is_some() => self.settled().await,
+            };
+            if flow.is_break() {
+                self.seen.store();
+                return;
+            }
+        }
+    }
+
+    async fn next(&mut self, next: Option<Next>) -> ControlFlow<()> {
+        match next {
+            Some(Next::Record { seq, line }) => return self.record(seq, &line).await,
+            Some(Next::Away) => tell(&self.name, "agentd is unreachable; the session continues"),
+            Some(Next::Failed(error)) => {
+                let is_away = error.is_absence() || matches!(error, Error::Away { .. } | Error::Managed { .. });
+                self.fail(&refusal::of(&error)).await;
+                if self.opening.is_some() || !is_away {
+                    return self.give_up(refusal::of(&error)).await;
+                }
+                // The next daemon has the session again, whoever starts it.
+                let (client, id) = (self.client.clone(), self.id.clone());
+                self.stream = EventStream::follow(client, id, StreamStart::After(self.seq), None);
+            }
+            Some(Next::Deleted) | None => {
+                let refusal = Refusal::new(NOT_FOUND, format!("session {} was deleted", self.name));
+                self.fail(&refusal).await;
+                return self.give_up(refusal).await;
+            }
+        }
+        Continue(())
+    }
+
+    /// Ends this attachment, and answers the request that opens the session.
+    async fn give_up(&mut self, refusal: Refusal) -> ControlFlow<()> {
+        if let Some(opening) = self.opening.take() {
+            self.host.out.answer(&opening.id, Err(refusal)).await;
+        }
+        self.permissions.clear(&self.host.out).await;
+        Break(())
+    }
+
+    /// Answers every prompt with this error.
+    async fn fail(&mut self, refusal: &Refusal) {
+        for prompt in std::mem::take(&mut self.prompts) {
+            self.host.out.answer(&prompt.id, Err(refusal.clone())).await;
+        }
+    }
+
+    async fn record(&mut self, seq: u64, line: &[u8]) -> ControlFlow<()> {
+        self.seq = seq;
+        match Event::parse(line) {
+            Ok(event) => self.event(&event).await,
+            // A newer daemon may write what this version cannot read.
+            Err(error) => tell(&self.name, &agentd_api::chain(&error)),
+        }
+        self.opened().await;
+        if self.opening.is_none() {
+            self.permissions.ask(&self.host.out).await;
+            self.seen.reached(seq);
+        }
+        self.settle = (!self.is_history() && self.conversation.down().is_some()).then(|| Instant::now() + SETTLE);
+        Continue(())
+    }
+
+    /// Reports whether the last record is a part of the history.
+    fn is_history(&self) -> bool {
+        self.opening.as_ref().is_some_and(|opening| self.seq <= opening.until)
+    }
+
+    async fn event(&mut self, event: &Event) {
+        let mark = self.is_history().then(|| Mark::replayed(event, self.seen_before));
+        match &event.body {
+            Body::AgentIn(message) => self.settings.sent(message),
+            Body::AgentOut(message) => self.agent_said(message, mark.as_ref()).await,
+            Body::TurnStarted(started) => self.turn = Some(Turn { rpc: started.rpc, answer: None }),
+            Body::PermissionRequested(requested) => self.permissions.requested(requested),
+            Body::PermissionResolved(resolved) => {
+                self.permissions.resolved(&resolved.permission, &self.host.out).await;
+            }
+            Body::TitleChanged(changed) if mark.is_none() => {
+                self.update(&history::title(changed.title.as_deref()), None).await;
+            }
+            _ => {}
+        }
+        for item in self.conversation.apply(event) {
+            match item {
+                Item::Prompt { turn, prompt } if self.prompts.iter().all(|own| own.turn != turn) => {
+                    let mark = mark.clone().unwrap_or_else(|| Mark::default().other_client());
+                    self.update(&history::prompt(&prompt), Some(&mark)).await;
+                }
+                Item::TurnEnded(ended, failure) => {
+                    for tool_call in &ended.interrupted_tool_calls {
+                        self.update(&history::interrupted(tool_call), mark.as_ref()).await;
+                    }
+                    self.turn_ended(&ended, failure).await;
+                }
+                Item::Warning(text) | Item::Progress(text) if mark.is_none() => tell(&self.name, &text),
+                Item::Failed { failure, .. } if mark.is_none() => tell(&self.name, &failure.lines().join("\n")),
+                _ => {}
+            }
+        }
+        if self.conversation.down().is_some() {
+            self.permissions.clear(&self.host.out).await;
+        }
+    }
+
+    async fn agent_said(&mut self, message: &RawValue, mark: Option<&Mark>) {
+        let Ok(Message { id, method, params, result, error }) = serde_json::from_str(message.get()) else { return };
+        match (method.as_deref(), id, params) {
+            (Some("session/update"), _, Some(params)) => {
+                let name = history::name(params).unwrap_or_default();
+                self.settings.updated(&name, params);
+                if let Some(params) = history::rewritten(params, &self.name, mark) {
+                    if name == "available_commands_update" {
+                        self.commands = history::rewritten(&params, &self.name, None);
+                    }
+                    self.send(params).await;
+                }
+            }
+            (Some("session/request_permission"), Some(id), Some(params)) => self.permissions.sent(id, params),
+            (None, Some(id), _) => {
+                if let Some(result) = result {
+                    self.settings.answered(id, result);
+                }
+                if let Some(turn) = self.turn.as_mut().filter(|turn| id.get() == turn.rpc.to_string()) {
+                    turn.answer =
+                        error.map(|error| Err(error.to_owned())).or(result.map(|result| Ok(result.to_owned())));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends an update of agentd itself.
+    async fn update(&mut self, update: &Value, mark: Option<&Mark>) {
+        self.send(history::own(&self.name, update, mark)).await;
+    }
+
+    /// Sends an update, unless the editor must not have it yet or at all.
+    async fn send(&mut self, params: Box<RawValue>) {
+        match self.opening.as_ref().map(|opening| opening.kind) {
+            // A resumed session replays nothing.
+            Some(Kind::Resume) if self.is_history() => {}
+            // The editor does not know the session before the answer.
+            Some(Kind::New | Kind::Resume) => self.held.push(params),
+            Some(Kind::Load) | None => self.host.out.notify("session/update", &params).await,
+        }
+    }
+
+    /// Answers the request that opens the session, once the history was read and the agent is ready.
+    async fn opened(&mut self) {
+        let Some(opening) = &mut self.opening else { return };
+        if self.seq < opening.until {
+            return;
+        }
+        if let Some(status) = opening.status.take() {
+            self.conversation.adopt(&status);
+            self.permissions.adopt(&status.permissions);
+        }
+        // The launch of a stale session waits for an answer, which only an open session can give.
+        let asks = self.conversation.permissions().iter().any(|request| request.origin == PermissionOrigin::Agentd);
+        if !self.conversation.is_ready() && !asks {
+            return;
+        }
+        let Some(opening) = self.opening.take() else { return };
+        let session = (opening.kind == Kind::New).then_some(self.name.as_str());
+        self.host.out.answer(&opening.id, Ok(raw(&self.settings.result(session)))).await;
+        if opening.kind == Kind::Resume {
+            let known = self.commands.iter().cloned();
+            self.held = known.chain(std::mem::take(&mut self.held)).collect();
+        }
+        for params in std::mem::take(&mut self.held) {
+            self.host.out.notify("session/update", &params).await;
+        }
+    }
+
+    /// Answers the prompt of a turn that has ended.
+    async fn turn_ended(&mut self, ended: &TurnEnded, failure: Option<Failure>) {
+        let answer = self.turn.take().and_then(|turn| turn.answer);
+        self.cancelling = false;
+        let Some(at) = self.prompts.iter().position(|prompt| prompt.turn == ended.turn) else { return };
+        let prompt = self.prompts.remove(at);
+        // The agent's exit was reported as an event of its own.
+        let failure = failure.or_else(|| self.conversation.failure().cloned());
+        let outcome = outcome(ended, answer, failure.as_ref(), &self.name);
+        self.host.out.answer(&prompt.id, outcome).await;
+        self.seen.store();
+    }
+
+    /// Asks the daemon whether the session has ended. Called when no event has followed a failure.
+    async fn settled(&mut self) -> ControlFlow<()> {
+        self.settle = Some(Instant::now() + SETTLE);
+        let Ok(view) = self.client.session(&self.id).await else { return Continue(()) };
+        let view = view.value;
+        if view.status.last_seq > self.seq || !view.status.phase.is_over() {
+            return Continue(());
+        }
+        self.settle = None;
+        if self.opening.is_none() && self.prompts.is_empty() {
+            return Continue(());
+        }
+        let failure = match view.status.phase {
+            Phase::Failed => self.conversation.failure().cloned().unwrap_or_else(|| Failure::of(&view)),
+            phase => Failure {
+                message: format!("session {} is {}: it was ended elsewhere", self.name, phase.as_str()),
+                ..Failure::default()
+            },
+        };
+        for prompt in &self.prompts {
+            // A later launch must not run what the editor reports as failed.
+            let _ = self.client.cancel_turn(&self.id, &prompt.turn).await;
+        }
+        let is_new = self.opening.as_ref().is_some_and(|opening| opening.kind == Kind::New);
+        let refusal = if is_new {
+            // The editor never had its id.
+            let _ = self.client.delete(&self.id, true).await;
+            refusal::of_failure(&failure, &self.remedy(&failure))
+        } else {
+            refusal::of_failure(&failure, &failure.remedy(&self.name, false))
+        };
+        self.fail(&refusal).await;
+        if self.opening.is_some() { self.give_up(refusal).await } else { Continue(()) }
+    }
+
+    /// Returns the remedy for a new session that could not be launched.
+    fn remedy(&self, failure: &Failure) -> String {
+        let directory = agentd_api::doctor::shell_word(&self.directory.to_string_lossy());
+        let look = format!("agentctl run --dir {directory} in a terminal shows the whole launch");
+        if failure.is_degradable() {
+            return format!("{look}; agentctl acp --degraded starts without it, and --wait waits for prerequisites");
+        }
+        look
+    }
+
+    async fn command(&mut self, command: Command) -> ControlFlow<()> {
+        match command {
+            Command::Prompt { id, blocks } => self.prompt(id, &blocks).await,
+            Command::Cancel => self.cancel().await,
+            Command::Withdrawn(id) => return self.withdrawn(&id).await,
+            Command::Answered { id, outcome } => self.answered(id, outcome).await,
+            Command::Change { id, method } => {
+                self.host.out.answer(&id, settings::change(&method).map(|result| raw(&result))).await;
+            }
+            Command::Close(id) => {
+                // The turn goes on without this editor, for which it is over.
+                let cancelled = json!({ "stopReason": "cancelled", "_meta": { "agentd": { "detached": true } } });
+                for prompt in std::mem::take(&mut self.prompts) {
+                    self.host.out.answer(&prompt.id, Ok(raw(&cancelled))).await;
+                }
+                let closed = Refusal::new(CANCELLED, "the session was closed");
+                let flow = self.give_up(closed).await;
+                if let Some(id) = id {
+                    self.host.out.answer(&id, Ok(raw(&json!({})))).await;
+                }
+                return flow;
+            }
+        }
+        Continue(())
+    }
+
+    async fn prompt(&mut self, id: Id, blocks: &[Value]) {
+        let queued = match content::text(blocks) {
+            Ok(text) => self.queue(&text).await.map_err(|error| refusal::of(&error)),
+            Err(refusal) => Err(refusal),
+        };
+        match queued {
+            Ok(turn) => self.prompts.push(Prompt { id, turn }),
+            Err(refusal) => self.host.out.answer(&id, Err(refusal)).await,
+        }
+    }
+
+    /// Sends a prompt to the daemon. A session that has ended is started again.
+    async fn queue(&mut self, text: &str) -> Result<TurnId, Error> {
+        self.client = self.host.reach().await?;
+        self.count += 1;
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        let key = format!("acp-{}-{}-{}", std::process::id(), now.as_nanos(), self.count);
+        // With the key, a repeated request is one prompt.
+        let send = async || patiently(|| self.client.prompt_once(&self.id, text, &key)).await;
+        let accepted = match send().await {
+            Err(error) if error.code() == Some(Code::WrongPhase) => {
+                self.host.woken(&self.client, &self.id).await?;
+                send().await?
+            }
+            sent => sent?,
+        };
+        Ok(accepted.value.turn)
+    }
+
+    /// Cancels the prompts of this editor, the queued ones first; without any, the running turn.
+    async fn cancel(&mut self) {
+        self.cancelling = true;
+        let cancelled = if self.prompts.is_empty() {
+            patiently(|| self.client.cancel(&self.id)).await.map(drop)
+        } else {
+            let mut done = Ok(());
+            for prompt in self.prompts.iter().rev() {
+                done = patiently(|| self.client.cancel_turn(&self.id, &prompt.turn)).await.and(done);
+            }
+            done
+        };
+        self.report(cancelled);
+    }
+
+    async fn withdrawn(&mut self, id: &str) -> ControlFlow<()> {
+        if self.opening.as_ref().is_some_and(|opening| opening.id.get() == id) {
+            if self.opening.as_ref().is_some_and(|opening| opening.kind == Kind::New) {
+                let _ = self.client.delete(&self.id, true).await;
+            }
+            return self.give_up(Refusal::new(CANCELLED, "the request was cancelled")).await;
+        }
+        if let Some(prompt) = self.prompts.iter().find(|prompt| prompt.id.get() == id) {
+            self.cancelling = true;
+            let cancelled = patiently(|| self.client.cancel_turn(&self.id, &prompt.turn)).await;
+            self.report(cancelled);
+        }
+        Continue(())
+    }
+
+    async fn answered(&mut self, id: u64, outcome: Result<Value, Value>) {
+        let Some(permission) = self.permissions.answered(id) else { return };
+        let answer = match outcome {
+            Ok(result) => match (result["outcome"]["outcome"].as_str(), result["outcome"]["optionId"].as_str()) {
+                (Some("selected"), Some(option)) => PermissionAnswer::Option(option.to_owned()),
+                // The daemon answers the requests of a cancelled turn.
+                (Some("cancelled"), _) if self.cancelling => return,
+                (Some("cancelled"), _) => PermissionAnswer::Deny,
+                _ => return tell(&self.name, "the editor's answer to a permission request cannot be read"),
+            },
+            // The request stays open for other clients.
+            Err(error) => {
+                let why = error["message"].as_str().unwrap_or_default();
+                return tell(&self.name, &format!("the editor cannot answer permission request {permission}: {why}"));
+            }
+        };
+        let answered = patiently(|| self.client.answer(&self.id, &permission, &answer)).await;
+        self.report(answered.map(drop));
+    }
+
+    /// Reports the error of a call whose request has no answer. Losing a race with another client is none.
+    fn report(&self, done: Result<(), Error>) {
+        match done {
+            Err(error)
+                if matches!(error.code(), Some(Code::PermissionAnswered | Code::WrongPhase | Code::NoSuchTurn)) => {}
+            Err(error) => tell(&self.name, &agentd_api::chain(&error)),
+            Ok(()) => {}
+        }
+    }
+}
+
+/// Returns the answer to the prompt of a turn: the agent's own where there is one.
+fn outcome(
+    ended: &TurnEnded,
+    answer: Option<Result<Box<RawValue>, Box<RawValue>>>,
+    failure: Option<&Failure>,
+    session: &str,
+) -> Result<Box<RawValue>, Refusal> {
+    let stopped = |reason: &str| raw(&json!({ "stopReason": reason }));
+    let Some(synthetic) = &ended.synthetic else {
+        let reason = ended.stop_reason.as_deref().unwrap_or("end_turn");
+        if STOP_REASONS.contains(&reason) {
+            return Ok(answer.and_then(Result::ok).unwrap_or_else(|| stopped(reason)));
+        }
+        return Ok(raw(&json!({ "stopReason": "end_turn", "_meta": { "agentd": { "stopReason": reason } } })));
+    };
+    match synthetic.cause {
+        SyntheticCause::Dropped => Ok(stopped("cancelled")),
+        SyntheticCause::AnswerInvalid => Ok(stopped("end_turn")),
+        _ => {
+            if let Some(Err(error)) = answer
+                && let Ok(refusal) = serde_json::from_str::<Refusal>(error.get())
+            {
+                return Err(refusal);
+            }
+            Err(match failure {
+                Some(failure) => refusal::of_failure(failure, &failure.remedy(session, true)),
+                None => Refusal::new(INTERNAL_ERROR, synthetic.detail.clone()),
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(value: Value) -> TurnEnded {
+        serde_json::from_value(value).unwrap()
+    }
+
+    #[test]
+    fn a_turn_ends_in_the_agents_own_words_or_as_the_protocol_allows() {
+        let answer = |json: &str| Some(Ok(RawValue::from_string(json.to_owned()).unwrap()));
+        let own = r#"{"stopReason":"end_turn","usage":{"totalTokens":7}}"#;
+        let told = |ended: &TurnEnded, answer| outcome(ended, answer, None, "k3m").unwrap().get().to_owned();
+        let normal = ended(json!({ "turn": "t1", "stop_reason": "end_turn" }));
+        assert_eq!(told(&normal, answer(own)), own);
+        assert_eq!(told(&normal, None), r#"{"stopReason":"end_turn"}"#);
+        let strange = ended(json!({ "turn": "t1", "stop_reason": "moonrise" }));
+        let said: Value = serde_json::from_str(&told(&strange, answer(r#"{"stopReason":"moonrise"}"#))).unwrap();
+        assert_eq!(said, json!({ "stopReason": "end_turn", "_meta": { "agentd": { "stopReason": "moonrise" } } }));
+        let dropped = ended(json!({ "turn": "t1", "synthetic": { "cause": "dropped", "detail": "" } }));
+        assert_eq!(told(&dropped, None), r#"{"stopReason":"cancelled"}"#);
+    }
+
+    #[test]
+    fn an_error_of_the_agent_is_passed_on_and_its_exit_is_explained() {
+        let failed = ended(json!({ "turn": "t1", "synthetic": { "cause": "agent-error", "detail": "d" } }));
+        let own = RawValue::from_string(r#"{"code":-32000,"message":"sign in","data":{"a":1}}"#.to_owned()).unwrap();
+        let refusal = outcome(&failed, Some(Err(own)), None, "k3m").unwrap_err();
+        assert_eq!(
+            (refusal.code, refusal.message.as_str(), refusal.data),
+            (-32000, "sign in", Some(json!({ "a": 1 })))
+        );
+        let exited = ended(json!({ "turn": "t1", "synthetic": { "cause": "agent-exited", "detail": "it exited" } }));
+        let failure = Failure { reason: "AgentExited".into(), message: "exit 3".into(), ..Failure::default() };
+        let refusal = outcome(&exited, None, Some(&failure), "k3m").unwrap_err();
+        assert!(refusal.message.starts_with("exit 3\nhint: agentctl "), "{}", refusal.message);
+        assert_eq!(outcome(&exited, None, None, "k3m").unwrap_err().message, "it exited");
+    }
+}
