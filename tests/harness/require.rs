@@ -1,7 +1,7 @@
 //! Checks the requirements of a test that a machine may lack. Without a requirement the test is skipped: it passes,
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
-//! `systemd,opencode,gemini,shells,root,fuse,guests,namespaces`.
+//! `systemd,opencode,gemini,clients,shells,root,fuse,guests,namespaces`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,16 @@ pub(crate) fn opencode() -> Option<PathBuf> {
 /// Returns the program gemini: the file in `AGENTD_TEST_GEMINI`, otherwise `gemini` on the PATH.
 pub(crate) fn gemini() -> Option<PathBuf> {
     program("gemini", "AGENTD_TEST_GEMINI", "@google/gemini-cli")
+}
+
+/// Returns the directory `node_modules` with clients of the protocol, from `AGENTD_TEST_ACP_CLIENTS`.
+pub(crate) fn acp_clients() -> Option<PathBuf> {
+    let named = std::env::var_os("AGENTD_TEST_ACP_CLIENTS").map(PathBuf::from);
+    let is_whole = |directory: &PathBuf| {
+        ["acpx", "@agentclientprotocol/sdk", "ajv"].iter().all(|package| directory.join(package).exists())
+    };
+    let reason = "AGENTD_TEST_ACP_CLIENTS names no node_modules with acpx, @agentclientprotocol/sdk and ajv";
+    named.filter(is_whole).or_else(|| missing("clients", reason))
 }
 
 /// Returns a shell: the first of `places` that exists. For nushell, which no distribution packages, `AGENTD_TEST_NU`

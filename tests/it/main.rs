@@ -32,6 +32,7 @@ mod doctor;
 mod documents;
 mod drain;
 mod drift;
+mod editor;
 mod effects;
 mod environment;
 mod events;

@@ -305,7 +305,7 @@ pub(crate) enum Command {
     /// Serve the Agent Client Protocol on standard input and output, for an editor
     ///
     /// An editor starts this command in place of an agent. Its sessions are those of agentd, and continue without the
-    /// editor. docs/guide/editors.md has the configuration of each editor.
+    /// editor. The guide has the configuration of each editor: docs/guide/editors.md.
     Acp(acp::AcpArgs),
     /// Serve MCP on standard input and output, for the agent of a session
     ///

@@ -16,7 +16,7 @@ use super::wire::raw;
 /// Key of agentd's entries in `_meta`.
 const KEY: &str = "agentd";
 
-/// What `_meta` says about an update.
+/// Entries of `_meta` about an update.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
 pub(super) struct Mark {
     /// Sequence number of the record in the session's journal.

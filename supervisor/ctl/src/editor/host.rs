@@ -1,4 +1,4 @@
-//! What each session of the editor needs: the way to the daemon, the options of the command, and the output.
+//! The surroundings of the editor's sessions: the way to the daemon, the options of the command, and the output.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl Host {
         }
     }
 
-    /// Starts the agent of a session that has ended, and returns the session. A running session stays as it is.
+    /// Starts the agent of a session that has ended, and returns the session. A running session stays unchanged.
     pub(super) async fn woken(&self, client: &Client, id: &str) -> Result<SessionView, Error> {
         let since = Instant::now();
         loop {
@@ -94,6 +94,6 @@ pub(super) fn tell(session: &str, text: &str) {
     use std::io::Write as _;
 
     let text = crate::terminal::for_stderr(&format!("agentctl acp: session {session}: {text}\n")).to_string();
-    // An editor that closed it cannot be told anything.
+    // An editor that closed it reads nothing.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

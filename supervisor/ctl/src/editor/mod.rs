@@ -8,10 +8,10 @@
 //! Each session reads its journal: for `session/load` from the beginning, then live. The editor's requests are calls of
 //! the control endpoint, as those of every other command. Several editors and terminals can have one session open.
 //!
-//! The end of standard input leaves every session as it is, and so do `session/close`, SIGTERM and SIGKILL: an editor
+//! The end of standard input leaves every session unchanged, and so do `session/close`, SIGTERM and SIGKILL: an editor
 //! ends its agents when it ends. Standard output has nothing but messages; remarks go to standard error.
 //!
-//! Not responsible for the content: an agent's update is passed on as it was written.
+//! Not responsible for the content: an agent's update is passed on unchanged.
 
 mod content;
 mod history;

@@ -76,7 +76,7 @@ impl Permissions {
         }
     }
 
-    /// Returns the permission request that the editor has answered with this id. A late answer has none.
+    /// Returns the permission request that the editor has answered with this id. A late answer has no request.
     pub(super) fn answered(&mut self, id: u64) -> Option<PermissionId> {
         let open = self.open.iter_mut().find(|open| open.asked == Some(id) && !open.answered)?;
         open.answered = true;

@@ -1,4 +1,4 @@
-//! Remembers the last record that an editor had of a session, so that a replay can mark what went on without it.
+//! Remembers the last record that an editor had of a session, so that a replay can mark later updates.
 //!
 //! One small file for each editor and session in the cache directory. A lost file only loses marks.
 

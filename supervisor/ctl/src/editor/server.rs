@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::spec;
 
 /// Time for which requests that are being answered may go on after the end of standard input.
-const LAST: Duration = Duration::from_secs(5);
+const LAST: Duration = Duration::from_secs(2);
 /// Number of requests that wait for one session.
 const QUEUE: usize = 64;
 
@@ -129,7 +129,7 @@ impl Server {
         }
     }
 
-    /// Sends a command to every session. Only the one that it concerns acts.
+    /// Sends a command to every session. Only the session that it concerns acts.
     async fn tell_all(&mut self, command: impl Fn() -> Command) {
         for session in self.sessions.values() {
             let _ = session.send(command()).await;
@@ -233,7 +233,7 @@ impl Server {
         }
         let Hello { protocol_version, client_info } = params(given)?;
         if protocol_version != 1 {
-            // The editor decides whether it goes on with the version of the answer.
+            // The editor decides whether the version of the answer is enough.
             tell(
                 "(none)",
                 &format!("the editor speaks version {protocol_version} of the protocol, and agentd version 1"),
@@ -303,7 +303,7 @@ async fn create(host: Host, id: Id, cwd: PathBuf, opened: mpsc::Sender<Opened>) 
     };
     let session = view.id.to_string();
     let (sender, commands) = mpsc::channel(QUEUE);
-    // Without a receiver, standard input has ended, and the session goes on alone.
+    // Without a receiver, standard input has ended, and the session continues alone.
     if opened.send(Opened { session: session.clone(), commands: sender }).await.is_err() {
         return;
     }

@@ -197,7 +197,7 @@ impl Session {
                 if self.opening.is_some() || !is_away {
                     return self.give_up(refusal::of(&error)).await;
                 }
-                // The next daemon has the session again, whoever starts it.
+                // The next daemon has the session again.
                 let (client, id) = (self.client.clone(), self.id.clone());
                 self.stream = EventStream::follow(client, id, StreamStart::After(self.seq), None);
             }
@@ -422,7 +422,7 @@ impl Session {
                 self.host.out.answer(&id, settings::change(&method).map(|result| raw(&result))).await;
             }
             Command::Close(id) => {
-                // The turn goes on without this editor, for which it is over.
+                // The turn continues without this editor, for which it is over.
                 let cancelled = json!({ "stopReason": "cancelled", "_meta": { "agentd": { "detached": true } } });
                 for prompt in std::mem::take(&mut self.prompts) {
                     self.host.out.answer(&prompt.id, Ok(raw(&cancelled))).await;
@@ -517,7 +517,7 @@ impl Session {
         self.report(answered.map(drop));
     }
 
-    /// Reports the error of a call whose request has no answer. Losing a race with another client is none.
+    /// Reports the error of a call whose request has no answer. Losing a race with another client is no error.
     fn report(&self, done: Result<(), Error>) {
         match done {
             Err(error)
@@ -528,7 +528,7 @@ impl Session {
     }
 }
 
-/// Returns the answer to the prompt of a turn: the agent's own where there is one.
+/// Returns the answer to the prompt of a turn: the agent's own answer if it exists.
 fn outcome(
     ended: &TurnEnded,
     answer: Option<Result<Box<RawValue>, Box<RawValue>>>,

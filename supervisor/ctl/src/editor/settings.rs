@@ -42,7 +42,7 @@ impl Settings {
         self.request = None;
         let Ok(Value::Object(mut answer)) = serde_json::from_str(replace_lone_surrogates(result).get()) else { return };
         for name in PASSED_ON {
-            // An agent that resumes a conversation may leave out what it said before.
+            // An agent that resumes a conversation may leave out its modes and options.
             if let Some(value) = answer.remove(name).filter(|value| !value.is_null()) {
                 self.known.insert(name.to_owned(), value);
             }

@@ -78,7 +78,7 @@ fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de Raw
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 
-/// Parses a line of the editor. An error has the id to answer, null if the line has none that can be read.
+/// Parses a line of the editor. An error has the id to answer, null if the line has no readable id.
 pub(super) fn parse(line: &[u8]) -> Result<Incoming, (Id, Refusal)> {
     let refuse = |code, text: String| (RawValue::NULL.to_owned(), Refusal::new(code, text));
     let raw: Box<RawValue> =

@@ -1,0 +1,110 @@
+//! The life of a session in an editor: opened, prompted, cancelled, listed, closed and deleted.
+
+use std::fs;
+
+use agentd_api::session::Phase;
+use serde_json::json;
+
+use super::{Editor, chunks, exists, handle};
+use crate::harness::Daemon;
+
+#[tokio::test]
+async fn an_editor_opens_prompts_lists_closes_and_deletes_a_session() {
+    let daemon = Daemon::start().await;
+    let mut editor = Editor::start(&daemon).await;
+    let id = editor.open(&daemon).await;
+    let ended = editor.turn(&id, "say hello\ntokens 7").await;
+    assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    assert_eq!(ended["result"]["usage"]["totalTokens"], 7, "the agent's answer is passed on whole: {ended}");
+    assert_eq!(chunks(&editor.past, "agent_message_chunk")[0].0, "hello");
+    assert!(chunks(&editor.past, "user_message_chunk").is_empty(), "the editor shows its own prompts itself");
+    assert!(editor.past.iter().all(|message| message["params"]["sessionId"] == *id), "{:#?}", editor.past);
+
+    let list = editor.ask("session/list", json!({ "cwd": daemon.work() })).await;
+    let info = &list["result"]["sessions"][0];
+    assert_eq!((&info["sessionId"], &info["title"]), (&json!(id), &json!("say hello")), "{list}");
+    assert_eq!(info["cwd"], json!(daemon.work()));
+    let elsewhere = editor.ask("session/list", json!({ "cwd": daemon.home() })).await;
+    assert_eq!(elsewhere["result"]["sessions"], json!([]));
+
+    let closed = editor.ask("session/close", json!({ "sessionId": id })).await;
+    assert_eq!(closed["result"], json!({}));
+    assert_eq!(handle(&daemon, &id).view().await.status.phase, Phase::Idle, "a closed session continues");
+    assert_eq!(editor.turn(&id, "say x").await["error"]["code"], -32002);
+    for _ in 0..2 {
+        let deleted = editor.ask("session/delete", json!({ "sessionId": id })).await;
+        assert_eq!(deleted["result"], json!({}), "also if it is gone");
+    }
+    assert!(!exists(&daemon, &id).await);
+    assert_eq!(editor.leave().await, Some(0));
+}
+
+#[tokio::test]
+async fn prompts_are_queued_and_cancelled_as_the_protocol_says() {
+    let daemon = Daemon::start().await;
+    let mut editor = Editor::start(&daemon).await;
+    let id = editor.open(&daemon).await;
+    let (first, second) = (editor.prompt(&id, "hang").await, editor.prompt(&id, "say two").await);
+    handle(&daemon, &id).wait_for("both", |view| view.status.queue.len() == 1).await;
+    editor.notify("session/cancel", json!({ "sessionId": id })).await;
+    for prompt in [first, second] {
+        assert_eq!(editor.response(prompt).await["result"]["stopReason"], "cancelled");
+    }
+    let third = editor.prompt(&id, "hang").await;
+    handle(&daemon, &id).wait_for_phase(Phase::Busy).await;
+    editor.notify("$/cancel_request", json!({ "requestId": third })).await;
+    assert_eq!(editor.response(third).await["result"]["stopReason"], "cancelled");
+    assert_eq!(editor.turn(&id, "say four").await["result"]["stopReason"], "end_turn");
+    assert_eq!(editor.texts(), ["four"]);
+}
+
+#[tokio::test]
+async fn a_stopped_session_is_started_by_the_next_prompt_and_by_opening_it() {
+    let daemon = Daemon::start().await;
+    let mut editor = Editor::start(&daemon).await;
+    let id = editor.open(&daemon).await;
+    editor.turn(&id, "say one").await;
+    let session = handle(&daemon, &id);
+    session.stop().await;
+    assert_eq!(editor.turn(&id, "say two").await["result"]["stopReason"], "end_turn");
+    session.stop().await;
+    editor.past.clear();
+    let loaded = editor.reopen(&daemon, "session/load", &id).await;
+    assert!(loaded["result"].is_object(), "{loaded}");
+    assert_eq!(editor.texts(), ["one", "two"]);
+    assert_eq!(session.view().await.status.phase, Phase::Idle);
+    // A session of the command line is one of the editor's too.
+    let other = daemon.session(&daemon.scripted(&[])).await;
+    other.turn("say three").await;
+    editor.reopen(&daemon, "session/load", other.id.as_str()).await;
+    assert_eq!(editor.texts(), ["three"]);
+}
+
+#[tokio::test]
+async fn a_failed_launch_is_a_message_in_the_editor_and_leaves_no_session() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        format!(
+            "{config}\n[prerequisites.licence]\nplugin = \"tcp\"\nremedy = \"start the licence server\"\n\
+             settings = {{ host = \"127.0.0.1\", port = 1 }}\n"
+        )
+    });
+    daemon.run().await;
+    let mut editor = Editor::named(&daemon, "test", &["--require", "licence"]).await;
+    let refused = editor.ask("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
+    let message = refused["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("licence") && message.contains("start the licence server"), "{refused}");
+    let list = editor.ask("session/list", json!({})).await;
+    assert_eq!(list["result"]["sessions"], json!([]), "{list}");
+    let mut forced = Editor::named(&daemon, "test", &["--require", "licence", "--force"]).await;
+    forced.open(&daemon).await;
+
+    let gone = daemon.root().join("gone");
+    let refused = editor.ask("session/new", json!({ "cwd": gone, "mcpServers": [] })).await;
+    assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    fs::create_dir(&gone).unwrap();
+    let id = forced.open(&daemon).await;
+    let wrong = json!({ "sessionId": id, "cwd": gone, "mcpServers": [] });
+    let refused = forced.ask("session/load", wrong).await;
+    assert!(refused["error"]["message"].as_str().unwrap_or_default().contains("open it there"), "{refused}");
+}

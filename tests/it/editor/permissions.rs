@@ -1,0 +1,95 @@
+//! Permission requests: every client is asked, and the first answer counts.
+
+use serde_json::{Value, json};
+
+use super::{Editor, handle};
+use crate::harness::Daemon;
+use crate::harness::ctl::ctl;
+
+async fn asked(editor: &mut Editor) -> Value {
+    editor.message("a request", |message| message["method"] == "session/request_permission").await
+}
+
+async fn answer(editor: &mut Editor, request: &Value, outcome: Value) {
+    let result = json!({ "outcome": outcome });
+    editor.send(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": result })).await;
+}
+
+async fn withdrawn(editor: &mut Editor, request: &Value) {
+    let message = editor.message("its withdrawal", |message| message["method"] == "$/cancel_request").await;
+    assert_eq!(message["params"]["requestId"], request["id"]);
+    // The editor's response to the withdrawn request has no effect.
+    let error = json!({ "code": -32800, "message": "cancelled" });
+    editor.send(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error })).await;
+}
+
+#[tokio::test]
+async fn two_editors_are_asked_and_the_first_answer_counts() {
+    let daemon = Daemon::start().await;
+    let mut one = Editor::start(&daemon).await;
+    let id = one.open(&daemon).await;
+    let mut two = Editor::named(&daemon, "two", &[]).await;
+    two.reopen(&daemon, "session/resume", &id).await;
+    let prompt = one.prompt(&id, "ask").await;
+    let (first, second) = (asked(&mut one).await, asked(&mut two).await);
+    assert_eq!(first["params"], second["params"]);
+    assert_eq!(
+        (&first["params"]["sessionId"], &first["params"]["toolCall"]["toolCallId"]),
+        (&json!(id), &json!("asked"))
+    );
+    assert_eq!(first["params"]["options"].as_array().unwrap().len(), 4);
+    answer(&mut two, &second, json!({ "outcome": "selected", "optionId": "yes-and-watch" })).await;
+    withdrawn(&mut one, &first).await;
+    assert_eq!(one.response(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(one.texts(), ["chosen yes-and-watch"]);
+    two.update("the answer", |update| update["content"]["text"] == "chosen yes-and-watch").await;
+    assert!(two.past.iter().all(|message| message["method"] != "$/cancel_request"), "it has answered itself");
+}
+
+#[tokio::test]
+async fn an_answer_at_a_terminal_withdraws_the_editors_question_and_an_open_one_is_found_again() {
+    let mut daemon = Daemon::start().await;
+    let mut editor = Editor::start(&daemon).await;
+    let id = editor.open(&daemon).await;
+    editor.prompt(&id, "ask").await;
+    let request = asked(&mut editor).await;
+    editor.kill9().await;
+    daemon.kill9();
+    daemon.run().await;
+
+    let mut again = Editor::start(&daemon).await;
+    again.reopen(&daemon, "session/load", &id).await;
+    let found = asked(&mut again).await;
+    assert_eq!(found["params"], request["params"]);
+    let permission = handle(&daemon, &id).view().await.status.permissions[0].id.to_string();
+    assert_eq!(ctl(&daemon, &["answer", &id, &permission, "deny"]).await.status, Some(0));
+    withdrawn(&mut again, &found).await;
+    again.update("the answer", |update| update["content"]["text"] == "chosen no").await;
+}
+
+#[tokio::test]
+async fn an_editor_that_dismisses_a_question_denies_it_and_a_cancelled_turn_answers_it() {
+    let daemon = Daemon::start().await;
+    let mut editor = Editor::start(&daemon).await;
+    let id = editor.open(&daemon).await;
+    let prompt = editor.prompt(&id, "ask").await;
+    let request = asked(&mut editor).await;
+    answer(&mut editor, &request, json!({ "outcome": "cancelled" })).await;
+    editor.response(prompt).await;
+    assert_eq!(editor.texts(), ["chosen no"]);
+
+    let prompt = editor.prompt(&id, "ask").await;
+    let request = asked(&mut editor).await;
+    editor.notify("session/cancel", json!({ "sessionId": id })).await;
+    answer(&mut editor, &request, json!({ "outcome": "cancelled" })).await;
+    assert_eq!(editor.response(prompt).await["result"]["stopReason"], "cancelled");
+
+    // An editor without questions leaves them to other clients.
+    let prompt = editor.prompt(&id, "ask").await;
+    let request = asked(&mut editor).await;
+    let error = json!({ "code": -32601, "message": "no such method" });
+    editor.send(&json!({ "jsonrpc": "2.0", "id": request["id"], "error": error })).await;
+    let permission = handle(&daemon, &id).view().await.status.permissions[0].id.to_string();
+    assert_eq!(ctl(&daemon, &["answer", &id, &permission, "allow"]).await.status, Some(0));
+    assert_eq!(editor.response(prompt).await["result"]["stopReason"], "end_turn");
+}
