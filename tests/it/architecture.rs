@@ -70,7 +70,7 @@ fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
         ("wasmtime", &["plugin-host"]),
         ("zbus", &["session"]),
         ("sd-notify", &["host"]),
-        ("agent-client-protocol-schema", &["decide"]),
+        ("agent-client-protocol-schema", &["ctl", "decide"]),
         ("clap", &["ctl", "supervisor"]),
         ("rmcp", &["ctl"]),
         ("minijinja", &["note"]),

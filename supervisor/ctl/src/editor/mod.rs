@@ -18,6 +18,7 @@ mod history;
 mod host;
 mod lines;
 mod list;
+mod outcome;
 mod permission;
 mod refusal;
 mod seen;

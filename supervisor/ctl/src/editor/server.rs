@@ -179,7 +179,7 @@ impl Server {
                 self.host.out.answer(id, Ok(raw(&answer))).await;
             }
             "session/new" => {
-                let open = self.open(given)?;
+                let open = opening(given)?;
                 self.attached.spawn_local(create(self.host.clone(), id.clone(), open.cwd, self.opened.0.clone()));
             }
             "session/load" => self.reopen(id, Kind::Load, given).await?,
@@ -253,25 +253,8 @@ impl Server {
         Ok(InitializeResponse::new(ProtocolVersion::V1).agent_capabilities(capabilities).agent_info(about))
     }
 
-    /// Checks the parameters of a request that opens a session.
-    fn open(&self, given: &RawValue) -> Result<Open, Refusal> {
-        let open: Open = params(given)?;
-        if !open.cwd.is_absolute() {
-            return Err(Refusal::new(INVALID_PARAMS, "\"cwd\" is not an absolute path"));
-        }
-        if open.additional_directories.as_ref().is_some_and(|further| !further.is_empty()) {
-            let text = "agentd does not take additional directories; open a directory that contains them all";
-            return Err(Refusal::new(INVALID_PARAMS, text));
-        }
-        if open.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
-            let session = open.session_id.as_deref().unwrap_or("(new)");
-            tell(session, "the editor's MCP servers are not passed on; configure them in the agent");
-        }
-        Ok(open)
-    }
-
     async fn reopen(&mut self, id: &Id, kind: Kind, given: &RawValue) -> Result<(), Refusal> {
-        let open = self.open(given)?;
+        let open = opening(given)?;
         let session =
             open.session_id.ok_or_else(|| Refusal::new(INVALID_PARAMS, "the parameter \"sessionId\" is missing"))?;
         self.leave(&session).await;
@@ -287,6 +270,23 @@ impl Server {
             let _ = commands.send(Command::Close(None)).await;
         }
     }
+}
+
+/// Checks the parameters of a request that opens a session.
+fn opening(given: &RawValue) -> Result<Open, Refusal> {
+    let open: Open = params(given)?;
+    if !open.cwd.is_absolute() {
+        return Err(Refusal::new(INVALID_PARAMS, "\"cwd\" is not an absolute path"));
+    }
+    if open.additional_directories.as_ref().is_some_and(|further| !further.is_empty()) {
+        let text = "agentd does not take additional directories; open a directory that contains them all";
+        return Err(Refusal::new(INVALID_PARAMS, text));
+    }
+    if open.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
+        let session = open.session_id.as_deref().unwrap_or("(new)");
+        tell(session, "the editor's MCP servers are not passed on; configure them in the agent");
+    }
+    Ok(open)
 }
 
 async fn create(host: Host, id: Id, cwd: PathBuf, opened: mpsc::Sender<Opened>) {

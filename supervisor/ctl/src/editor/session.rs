@@ -13,7 +13,7 @@ use std::ops::ControlFlow::{self, Break, Continue};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agentd_api::event::{SyntheticCause, TurnEnded};
+use agentd_api::event::TurnEnded;
 use agentd_api::session::{PermissionAnswer, PermissionOrigin, Phase, SessionStatus};
 use agentd_api::{Body, Code, Event, TurnId};
 use serde_json::value::RawValue;
@@ -26,8 +26,8 @@ use super::host::{Host, tell};
 use super::permission::Permissions;
 use super::seen::Seen;
 use super::settings::{self, Settings};
-use super::wire::{CANCELLED, INTERNAL_ERROR, Id, Message, NOT_FOUND, Refusal, raw};
-use super::{content, refusal};
+use super::wire::{CANCELLED, Id, Message, NOT_FOUND, Refusal, raw};
+use super::{content, outcome, refusal};
 use crate::client::{Client, StreamStart};
 use crate::conversation::{Conversation, Item};
 use crate::error::Error;
@@ -36,8 +36,6 @@ use crate::stream::{EventStream, Next, patiently};
 
 /// Time after a failure in which an event may explain it.
 const SETTLE: Duration = Duration::from_millis(300);
-/// Stop reasons that the protocol names; an editor may refuse others.
-const STOP_REASONS: [&str; 5] = ["end_turn", "max_tokens", "max_turn_requests", "refusal", "cancelled"];
 
 /// Request of the editor.
 #[derive(Debug)]
@@ -362,7 +360,7 @@ impl Session {
         let prompt = self.prompts.remove(at);
         // The agent's exit was reported as an event of its own.
         let failure = failure.or_else(|| self.conversation.failure().cloned());
-        let outcome = outcome(ended, answer, failure.as_ref(), &self.name);
+        let outcome = outcome::of(ended, answer, failure.as_ref(), &self.name);
         self.host.out.answer(&prompt.id, outcome).await;
         self.seen.store();
     }
@@ -462,7 +460,7 @@ impl Session {
                 self.host.woken(&self.client, &self.id).await?;
                 send().await?
             }
-            sent => sent?,
+            other => other?,
         };
         Ok(accepted.value.turn)
     }
@@ -525,77 +523,5 @@ impl Session {
             Err(error) => tell(&self.name, &agentd_api::chain(&error)),
             Ok(()) => {}
         }
-    }
-}
-
-/// Returns the answer to the prompt of a turn: the agent's own answer if it exists.
-fn outcome(
-    ended: &TurnEnded,
-    answer: Option<Result<Box<RawValue>, Box<RawValue>>>,
-    failure: Option<&Failure>,
-    session: &str,
-) -> Result<Box<RawValue>, Refusal> {
-    let stopped = |reason: &str| raw(&json!({ "stopReason": reason }));
-    let Some(synthetic) = &ended.synthetic else {
-        let reason = ended.stop_reason.as_deref().unwrap_or("end_turn");
-        if STOP_REASONS.contains(&reason) {
-            return Ok(answer.and_then(Result::ok).unwrap_or_else(|| stopped(reason)));
-        }
-        return Ok(raw(&json!({ "stopReason": "end_turn", "_meta": { "agentd": { "stopReason": reason } } })));
-    };
-    match synthetic.cause {
-        SyntheticCause::Dropped => Ok(stopped("cancelled")),
-        SyntheticCause::AnswerInvalid => Ok(stopped("end_turn")),
-        _ => {
-            if let Some(Err(error)) = answer
-                && let Ok(refusal) = serde_json::from_str::<Refusal>(error.get())
-            {
-                return Err(refusal);
-            }
-            Err(match failure {
-                Some(failure) => refusal::of_failure(failure, &failure.remedy(session, true)),
-                None => Refusal::new(INTERNAL_ERROR, synthetic.detail.clone()),
-            })
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn ended(value: Value) -> TurnEnded {
-        serde_json::from_value(value).unwrap()
-    }
-
-    #[test]
-    fn a_turn_ends_in_the_agents_own_words_or_as_the_protocol_allows() {
-        let answer = |json: &str| Some(Ok(RawValue::from_string(json.to_owned()).unwrap()));
-        let own = r#"{"stopReason":"end_turn","usage":{"totalTokens":7}}"#;
-        let told = |ended: &TurnEnded, answer| outcome(ended, answer, None, "k3m").unwrap().get().to_owned();
-        let normal = ended(json!({ "turn": "t1", "stop_reason": "end_turn" }));
-        assert_eq!(told(&normal, answer(own)), own);
-        assert_eq!(told(&normal, None), r#"{"stopReason":"end_turn"}"#);
-        let strange = ended(json!({ "turn": "t1", "stop_reason": "moonrise" }));
-        let said: Value = serde_json::from_str(&told(&strange, answer(r#"{"stopReason":"moonrise"}"#))).unwrap();
-        assert_eq!(said, json!({ "stopReason": "end_turn", "_meta": { "agentd": { "stopReason": "moonrise" } } }));
-        let dropped = ended(json!({ "turn": "t1", "synthetic": { "cause": "dropped", "detail": "" } }));
-        assert_eq!(told(&dropped, None), r#"{"stopReason":"cancelled"}"#);
-    }
-
-    #[test]
-    fn an_error_of_the_agent_is_passed_on_and_its_exit_is_explained() {
-        let failed = ended(json!({ "turn": "t1", "synthetic": { "cause": "agent-error", "detail": "d" } }));
-        let own = RawValue::from_string(r#"{"code":-32000,"message":"sign in","data":{"a":1}}"#.to_owned()).unwrap();
-        let refusal = outcome(&failed, Some(Err(own)), None, "k3m").unwrap_err();
-        assert_eq!(
-            (refusal.code, refusal.message.as_str(), refusal.data),
-            (-32000, "sign in", Some(json!({ "a": 1 })))
-        );
-        let exited = ended(json!({ "turn": "t1", "synthetic": { "cause": "agent-exited", "detail": "it exited" } }));
-        let failure = Failure { reason: "AgentExited".into(), message: "exit 3".into(), ..Failure::default() };
-        let refusal = outcome(&exited, None, Some(&failure), "k3m").unwrap_err();
-        assert!(refusal.message.starts_with("exit 3\nhint: agentctl "), "{}", refusal.message);
-        assert_eq!(outcome(&exited, None, None, "k3m").unwrap_err().message, "it exited");
     }
 }
