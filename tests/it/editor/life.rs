@@ -1,12 +1,14 @@
 //! The life of a session in an editor: opened, prompted, cancelled, listed, closed and deleted.
 
 use std::fs;
+use std::net::TcpListener;
+use std::time::Duration;
 
-use agentd_api::session::Phase;
+use agentd_api::session::{Phase, SessionList};
 use serde_json::json;
 
 use super::{Editor, chunks, exists, handle};
-use crate::harness::Daemon;
+use crate::harness::{Daemon, within};
 
 #[tokio::test]
 async fn an_editor_opens_prompts_lists_closes_and_deletes_a_session() {
@@ -107,4 +109,45 @@ async fn a_failed_launch_is_a_message_in_the_editor_and_leaves_no_session() {
     let wrong = json!({ "sessionId": id, "cwd": gone, "mcpServers": [] });
     let refused = forced.ask("session/load", wrong).await;
     assert!(refused["error"]["message"].as_str().unwrap_or_default().contains("open it there"), "{refused}");
+}
+
+#[tokio::test]
+async fn a_launch_that_waits_for_a_prerequisite_answers_when_it_is_met() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| {
+        format!(
+            "{config}\n[prerequisites.licence]\nplugin = \"tcp\"\ninterval = \"200ms\"\n\
+             settings = {{ host = \"127.0.0.1\", port = {port} }}\n\
+             [prerequisites.never]\nplugin = \"tcp\"\nsettings = {{ host = \"127.0.0.1\", port = 1 }}\n"
+        )
+    });
+    daemon.run().await;
+    let mut editor = Editor::named(&daemon, "test", &["--require", "licence", "--wait=1m"]).await;
+    let new = editor.request("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
+    let waiting = |list: &SessionList| list.sessions.iter().any(|view| view.status.phase == Phase::Waiting);
+    until_listed(&daemon, waiting).await;
+    assert!(editor.past.is_empty(), "{:#?}", editor.past);
+    let server = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let id = editor.response(new).await["result"]["sessionId"].as_str().expect("it is open").to_owned();
+    assert_eq!(editor.turn(&id, "say on").await["result"]["stopReason"], "end_turn");
+    drop(server);
+
+    // A request that is withdrawn leaves no session.
+    let mut editor = Editor::named(&daemon, "test", &["--require", "never", "--wait=1m"]).await;
+    let new = editor.request("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
+    until_listed(&daemon, waiting).await;
+    editor.notify("$/cancel_request", json!({ "requestId": new })).await;
+    assert_eq!(editor.response(new).await["error"]["code"], -32800);
+    until_listed(&daemon, |list| list.sessions.len() == 1).await;
+}
+
+/// Polls until the list of sessions satisfies `good`.
+async fn until_listed(daemon: &Daemon, good: impl Fn(&SessionList) -> bool) {
+    within("the list of sessions", async {
+        while !good(&daemon.client.get("/v1/sessions").await.expect(200)) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
 }

@@ -1,5 +1,7 @@
 //! Permission requests: every client is asked, and the first answer counts.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use super::{Editor, handle};
@@ -92,4 +94,29 @@ async fn an_editor_that_dismisses_a_question_denies_it_and_a_cancelled_turn_answ
     let permission = handle(&daemon, &id).view().await.status.permissions[0].id.to_string();
     assert_eq!(ctl(&daemon, &["answer", &id, &permission, "allow"]).await.status, Some(0));
     assert_eq!(editor.response(prompt).await["result"]["stopReason"], "end_turn");
+}
+
+#[tokio::test]
+async fn the_question_about_a_stale_session_reaches_the_editor_that_opens_it() {
+    let mut daemon = Daemon::prepare();
+    let script = daemon.root().join("config/env-setup.sh");
+    fs::write(&script, "export EDITOR=vi\n").unwrap();
+    daemon.configure(|config| format!("{config}\n[staleness]\nscripts = \"ask\"\nenvironment = \"ignore\"\n"));
+    daemon.run().await;
+    let mut editor = Editor::start(&daemon).await;
+    let id = editor.open(&daemon).await;
+    editor.turn(&id, "say one").await;
+    let session = handle(&daemon, &id);
+    session.stop().await;
+    fs::write(&script, "export EDITOR=ed\n").unwrap();
+    editor.past.clear();
+    let loaded = editor.reopen(&daemon, "session/load", &id).await;
+    assert!(loaded["result"].is_object(), "the question needs an open session: {loaded}");
+    let prompt = editor.prompt(&id, "say two").await;
+    let question = asked(&mut editor).await;
+    let title = question["params"]["toolCall"]["title"].as_str().unwrap_or_default();
+    assert!(title.contains("env-setup.sh"), "{question}");
+    answer(&mut editor, &question, json!({ "outcome": "selected", "optionId": "continue" })).await;
+    assert_eq!(editor.response(prompt).await["result"]["stopReason"], "end_turn");
+    assert_eq!(editor.texts(), ["one", "two"]);
 }
