@@ -60,8 +60,8 @@ impl Acpx<'_> {
         out.into_owned()
     }
 
-    /// Kills `agentctl acp`, and then acpx, which waits without end for an agent that was killed. Removes the locks that
-    /// acpx leaves behind.
+    /// Kills `agentctl acp`, and then acpx, which waits without end for an agent that was killed. Removes the locks
+    /// that acpx leaves behind.
     fn kill_the_command(&self) {
         for (program, argument) in [("agentctl", Some("acp")), ("node", None)] {
             for pid in process::running(self.daemon.root(), program, argument) {

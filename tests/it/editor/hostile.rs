@@ -99,8 +99,14 @@ async fn a_prompt_that_would_lose_something_is_refused_and_a_session_serves_the_
     let ended = editor.ask("session/prompt", json!({ "sessionId": id, "prompt": blocks })).await;
     assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
     assert_eq!(editor.texts(), ["blocks[a.rs](file:///a.rs)"]);
-    let refused = editor.ask("session/set_mode", json!({ "sessionId": id, "modeId": "m" })).await;
-    assert_eq!(refused["error"]["code"], -32601, "{refused}");
+    for (method, params) in [
+        ("session/set_mode", json!({ "sessionId": id, "modeId": "m" })),
+        ("session/set_config_option", json!({ "sessionId": id, "configId": "o", "value": 7 })),
+        ("session/set_config_option", json!({ "sessionId": id, "configId": "o", "value": "v" })),
+    ] {
+        let refused = editor.ask(method, params).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+    }
 }
 
 #[tokio::test]

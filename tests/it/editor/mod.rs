@@ -4,6 +4,7 @@ mod clients;
 mod hostile;
 mod kills;
 mod life;
+mod options;
 mod permissions;
 mod replay;
 
@@ -44,12 +45,23 @@ impl Editor {
         editor
     }
 
+    /// Starts the command for the scripted agent with these flags, and initializes it.
+    pub(super) async fn with_agent(daemon: &Daemon, flags: &[&str]) -> Self {
+        let mut editor = Self::spawn(daemon, &[], flags);
+        editor.ask("initialize", json!({ "protocolVersion": 1 })).await;
+        editor
+    }
+
     /// Starts the command and sends nothing.
     pub(super) fn bare(daemon: &Daemon, options: &[&str]) -> Self {
+        Self::spawn(daemon, options, &[])
+    }
+
+    fn spawn(daemon: &Daemon, options: &[&str], flags: &[&str]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
         command.env_clear().env("HOME", daemon.home()).current_dir("/").kill_on_drop(true);
         command.arg("--socket").arg(daemon.client.socket()).arg("acp").args(options).arg("--");
-        command.args(daemon.scripted(&[]).command.expect("it has a command"));
+        command.args(daemon.scripted(flags).command.expect("it has a command"));
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let output = child.stdout.take().expect("it is a pipe");

@@ -23,6 +23,7 @@ mod permission;
 mod refusal;
 mod seen;
 mod server;
+mod servers;
 mod session;
 mod settings;
 mod wire;

@@ -23,7 +23,7 @@ use super::session::{Command, Kind, Session, Subject};
 use super::wire::{
     INVALID_PARAMS, INVALID_REQUEST, Id, Incoming, METHOD_NOT_FOUND, NOT_FOUND, Refusal, params, parse, raw,
 };
-use super::{content, list, refusal, seen};
+use super::{content, list, refusal, seen, servers};
 use crate::error::Error;
 use crate::spec;
 
@@ -180,7 +180,7 @@ impl Server {
             }
             "session/new" => {
                 let open = opening(given)?;
-                self.attached.spawn_local(create(self.host.clone(), id.clone(), open.cwd, self.opened.0.clone()));
+                self.attached.spawn_local(create(self.host.clone(), id.clone(), open, self.opened.0.clone()));
             }
             "session/load" => self.reopen(id, Kind::Load, given).await?,
             "session/resume" => self.reopen(id, Kind::Resume, given).await?,
@@ -213,9 +213,9 @@ impl Server {
                 self.command(&session_id, Command::Close(Some(id.clone()))).await?;
                 self.sessions.remove(&session_id);
             }
-            "session/set_mode" | "session/set_config_option" => {
+            "session/set_mode" | "session/set_model" | "session/set_config_option" => {
                 let Of { session_id } = params(given)?;
-                let change = Command::Change { id: id.clone(), method: method.to_owned() };
+                let change = Command::Change { id: id.clone(), method: method.to_owned(), params: given.to_owned() };
                 self.command(&session_id, change).await?;
             }
             _ => return Err(Refusal::new(METHOD_NOT_FOUND, format!("agentd has no method {method:?}"))),
@@ -282,18 +282,16 @@ fn opening(given: &RawValue) -> Result<Open, Refusal> {
         let text = "agentd does not take additional directories; open a directory that contains them all";
         return Err(Refusal::new(INVALID_PARAMS, text));
     }
-    if open.mcp_servers.as_ref().is_some_and(|servers| !servers.is_empty()) {
-        let session = open.session_id.as_deref().unwrap_or("(new)");
-        tell(session, "the editor's MCP servers are not passed on; configure them in the agent");
-    }
     Ok(open)
 }
 
-async fn create(host: Host, id: Id, cwd: PathBuf, opened: mpsc::Sender<Opened>) {
+async fn create(host: Host, id: Id, open: Open, opened: mpsc::Sender<Opened>) {
+    let Open { cwd, mcp_servers, .. } = open;
     let created = async {
         let client = host.reach().await?;
         let mut spec = host.options.spec.clone();
         spec.directory.clone_from(&cwd);
+        spec.mcp = servers::of(&mcp_servers.unwrap_or_default());
         let view = spec::create(&client, spec, host.options.terms).await?.value;
         Ok::<_, Error>((client, view))
     };

@@ -56,6 +56,7 @@ pub(super) enum Command {
     Change {
         id: Id,
         method: String,
+        params: Box<RawValue>,
     },
     /// Leaves the session. Without an id, the session is opened again or deleted.
     Close(Option<Id>),
@@ -416,8 +417,10 @@ impl Session {
             Command::Cancel => self.cancel().await,
             Command::Withdrawn(id) => return self.withdrawn(&id).await,
             Command::Answered { id, outcome } => self.answered(id, outcome).await,
-            Command::Change { id, method } => {
-                self.host.out.answer(&id, settings::change(&method).map(|result| raw(&result))).await;
+            Command::Change { id, method, params } => {
+                let changed = settings::change(&self.client, &self.id, &method, &params).await;
+                let result = changed.map(|changed| raw(&self.settings.changed(&changed)));
+                self.host.out.answer(&id, result).await;
             }
             Command::Close(id) => {
                 // The turn continues without this editor, for which it is over.

@@ -1,11 +1,23 @@
 //! Modes and options of the conversation, as far as the agent's own messages name them.
 
+use std::time::Duration;
+
+use agentd_api::options::OptionView;
+use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_api::spec::SpecPatch;
 use agentd_api::surrogates::replace_lone_surrogates;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
+use tokio::time::{Instant, sleep};
 
-use super::wire::{METHOD_NOT_FOUND, Message, Refusal};
+use super::refusal;
+use super::wire::{INTERNAL_ERROR, INVALID_PARAMS, Message, Refusal, params};
+use crate::client::Client;
+
+/// Time limit for an agent to set an option.
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Requests to an agent that open a conversation; their answers have the modes and options.
 const OPENING: [&str; 4] = ["session/new", "session/load", "session/resume", "session/fork"];
@@ -21,8 +33,15 @@ pub(super) struct Settings {
 }
 
 #[derive(Deserialize)]
-struct Changed {
+struct Updated {
     update: Value,
+}
+
+/// A value that the agent has set.
+#[derive(Debug)]
+pub(super) struct Changed {
+    option: String,
+    value: String,
 }
 
 impl Settings {
@@ -54,11 +73,13 @@ impl Settings {
         if !matches!(name, "current_mode_update" | "config_option_update") {
             return;
         }
-        let Ok(Changed { mut update }) = serde_json::from_str(replace_lone_surrogates(params).get()) else { return };
+        let Ok(Updated { mut update }) = serde_json::from_str(replace_lone_surrogates(params).get()) else { return };
         match name {
             "current_mode_update" => {
                 if let Some(modes) = self.known.get_mut("modes").filter(|modes| modes.is_object()) {
-                    modes["currentModeId"] = update["currentModeId"].take();
+                    // Some agents use the name of the request.
+                    let name = if update["currentModeId"].is_null() { "modeId" } else { "currentModeId" };
+                    modes["currentModeId"] = update[name].take();
                 }
             }
             _ => {
@@ -67,6 +88,24 @@ impl Settings {
                 }
             }
         }
+    }
+
+    /// Returns the result of a request that changed an option. The agent's answer may arrive in the journal later.
+    pub(super) fn changed(&mut self, changed: &Changed) -> Value {
+        let mut result = Map::new();
+        if let Some(Value::Array(options)) = self.known.get_mut("configOptions") {
+            for option in options.iter_mut().filter(|option| option["id"] == changed.option) {
+                option["currentValue"] = match option["currentValue"] {
+                    Value::Bool(_) => json!(changed.value == "true"),
+                    _ => json!(changed.value),
+                };
+            }
+            result.insert("configOptions".to_owned(), json!(options));
+        }
+        if let Some(modes) = self.known.get_mut("modes").filter(|modes| modes.is_object() && changed.option == "mode") {
+            modes["currentModeId"] = json!(changed.value);
+        }
+        Value::Object(result)
     }
 
     /// Returns the result of a request that opened the session, with the modes and options.
@@ -79,10 +118,75 @@ impl Settings {
     }
 }
 
-/// Changes a mode or an option of a session. The daemon has no call for it yet.
-pub(super) fn change(method: &str) -> Result<Value, Refusal> {
-    let message = format!("agentd cannot change modes and options of a running session yet ({method:?})");
-    Err(Refusal::new(METHOD_NOT_FOUND, message))
+/// Change of a mode, a model or an option, as an editor requests it.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wish {
+    #[serde(default)]
+    mode_id: Option<String>,
+    #[serde(default)]
+    model_id: Option<String>,
+    #[serde(default)]
+    config_id: Option<String>,
+    #[serde(default)]
+    value: Value,
+}
+
+/// Changes a mode, a model or an option: in the specification, so that a later launch has it too. Returns when the
+/// agent has set it.
+pub(super) async fn change(client: &Client, id: &str, method: &str, given: &RawValue) -> Result<Changed, Refusal> {
+    let wish: Wish = params(given)?;
+    let missing = |name: &str| Refusal::new(INVALID_PARAMS, format!("the parameter {name:?} is missing"));
+    let offered = client.options(id).await.map_err(|error| refusal::of(&error))?.value.options;
+    let (option, value) = match method {
+        "session/set_mode" => ("mode".to_owned(), wish.mode_id.ok_or_else(|| missing("modeId"))?),
+        "session/set_model" => ("model".to_owned(), wish.model_id.ok_or_else(|| missing("modelId"))?),
+        _ => {
+            let value = match wish.value {
+                Value::String(text) => text,
+                Value::Bool(is_on) => is_on.to_string(),
+                _ => return Err(missing("value")),
+            };
+            (wish.config_id.ok_or_else(|| missing("configId"))?, value)
+        }
+    };
+    let is_it = |one: &&OptionView| one.id == option || (method != "session/set_config_option" && one.is_for(&option));
+    let Some(known) = offered.iter().find(is_it) else {
+        return Err(Refusal::new(INVALID_PARAMS, format!("the agent has no option {option:?}")));
+    };
+    if !known.values.is_empty() && known.values.iter().all(|one| one.value != value) {
+        let text = format!("the agent does not offer {value:?} for {option:?}");
+        return Err(Refusal::new(INVALID_PARAMS, text));
+    }
+    let field = ["mode", "model"].into_iter().find(|category| known.is_for(category));
+    let patch = match field {
+        Some(field) => json!({ field: value }),
+        None => json!({ "options": { known.id.clone(): value } }),
+    };
+    let Value::Object(patch) = patch else { return Err(Refusal::new(INTERNAL_ERROR, "the change is no object")) };
+    client.change_spec(id, &SpecPatch(patch), None).await.map_err(|error| refusal::of(&error))?;
+    is_set(client, id, &known.id, &value).await?;
+    Ok(Changed { option: known.id.clone(), value })
+}
+
+/// Waits until the agent has the value.
+async fn is_set(client: &Client, id: &str, option: &str, value: &str) -> Result<(), Refusal> {
+    let since = Instant::now();
+    loop {
+        let options = client.options(id).await.map_err(|error| refusal::of(&error))?.value.options;
+        if options.iter().any(|one| one.id == option && one.value.as_deref() == Some(value)) {
+            return Ok(());
+        }
+        if since.elapsed() >= PATIENCE {
+            let view = client.session(id).await.map_err(|error| refusal::of(&error))?.value;
+            let mut conditions = view.status.conditions.into_iter();
+            let applied = conditions.find(|condition| condition.kind == ConditionType::OptionsApplied);
+            let why = applied.filter(|condition| condition.status == ConditionStatus::False);
+            let text = why.map_or_else(|| format!("the agent has not set {option:?} yet"), |why| why.message);
+            return Err(Refusal::new(INTERNAL_ERROR, text));
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 #[cfg(test)]
