@@ -26,8 +26,11 @@ async fn an_editor_sees_and_changes_the_mode_and_an_opened_session_has_the_chang
     assert!(refused["error"]["message"].as_str().is_some_and(|text| text.contains("moon")), "{refused}");
     editor.turn(&id, "options").await;
     assert_eq!(editor.texts(), [r#"{"mode":"plan"}"#]);
+    // A change by another client reaches the editor.
+    daemon.client.patch(&format!("/v1/sessions/{id}"), &json!({ "mode": "code" }), None).await.expect::<Value>(200);
+    editor.update("the other mode", |update| update["currentModeId"] == "code").await;
     let resumed = editor.reopen(&daemon, "session/resume", &id).await;
-    assert_eq!(resumed["result"]["modes"]["currentModeId"], "plan", "{resumed}");
+    assert_eq!(resumed["result"]["modes"]["currentModeId"], "code", "{resumed}");
 }
 
 #[tokio::test]

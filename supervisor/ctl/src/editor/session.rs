@@ -298,8 +298,8 @@ impl Session {
             }
             (Some("session/request_permission"), Some(id), Some(params)) => self.permissions.sent(id, params),
             (None, Some(id), _) => {
-                if let Some(result) = result {
-                    self.settings.answered(id, result);
+                if let Some(update) = result.and_then(|result| self.settings.answered(id, result)) {
+                    self.update(&update, mark).await;
                 }
                 if let Some(turn) = self.turn.as_mut().filter(|turn| id.get() == turn.rpc.to_string()) {
                     turn.answer =

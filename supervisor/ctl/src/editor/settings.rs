@@ -27,9 +27,18 @@ const PASSED_ON: [&str; 3] = ["modes", "configOptions", "models"];
 /// The modes and options of a session.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
-    /// Id of the last request that opened the conversation.
-    request: Option<String>,
+    /// Requests to the agent without an answer.
+    requests: Vec<(String, Request)>,
     known: Map<String, Value>,
+}
+
+/// Request to the agent whose answer concerns the settings.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Request {
+    Open,
+    Option,
+    /// The mode that the agent is to have.
+    Mode(String),
 }
 
 #[derive(Deserialize)]
@@ -47,24 +56,51 @@ pub(super) struct Changed {
 impl Settings {
     /// Takes in a message to the agent.
     pub(super) fn sent(&mut self, message: &RawValue) {
-        let Ok(message) = serde_json::from_str::<Message<'_>>(message.get()) else { return };
-        if message.method.is_some_and(|method| OPENING.contains(&method.as_str())) {
-            self.request = message.id.map(|id| id.get().to_owned());
+        let Ok(Message { id: Some(id), method: Some(method), params, .. }) = serde_json::from_str(message.get()) else {
+            return;
+        };
+        let request = match method.as_str() {
+            method if OPENING.contains(&method) => Request::Open,
+            "session/set_config_option" => Request::Option,
+            "session/set_mode" => {
+                let wish = params.and_then(|params| serde_json::from_str::<Wish>(params.get()).ok());
+                let Some(mode) = wish.and_then(|wish| wish.mode_id) else { return };
+                Request::Mode(mode)
+            }
+            _ => return,
+        };
+        if request == Request::Open {
+            self.requests.clear(); // another process of the agent
         }
+        self.requests.push((id.get().to_owned(), request));
     }
 
-    /// Takes in an answer of the agent.
-    pub(super) fn answered(&mut self, id: &RawValue, result: &RawValue) {
-        if self.request.as_deref() != Some(id.get()) {
-            return;
-        }
-        self.request = None;
-        let Ok(Value::Object(mut answer)) = serde_json::from_str(replace_lone_surrogates(result).get()) else { return };
-        for name in PASSED_ON {
-            // An agent that resumes a conversation may leave out its modes and options.
-            if let Some(value) = answer.remove(name).filter(|value| !value.is_null()) {
-                self.known.insert(name.to_owned(), value);
+    /// Takes in an answer of the agent. Returns the update for editors if the answer changed a mode or an option.
+    pub(super) fn answered(&mut self, id: &RawValue, result: &RawValue) -> Option<Value> {
+        let at = self.requests.iter().position(|(request, _)| request == id.get())?;
+        let (_, request) = self.requests.remove(at);
+        let answer = serde_json::from_str(replace_lone_surrogates(result).get());
+        match (request, answer) {
+            (Request::Open, Ok(Value::Object(mut answer))) => {
+                for name in PASSED_ON {
+                    // An agent that resumes a conversation may leave out its modes and options.
+                    if let Some(value) = answer.remove(name).filter(|value| !value.is_null()) {
+                        self.known.insert(name.to_owned(), value);
+                    }
+                }
+                None
             }
+            (Request::Option, Ok(Value::Object(mut answer))) => {
+                let options = answer.remove("configOptions").filter(Value::is_array)?;
+                self.known.insert("configOptions".to_owned(), options.clone());
+                Some(json!({ "sessionUpdate": "config_option_update", "configOptions": options }))
+            }
+            (Request::Mode(mode), Ok(_)) => {
+                let modes = self.known.get_mut("modes").filter(|modes| modes.is_object())?;
+                modes["currentModeId"] = json!(mode);
+                Some(json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode }))
+            }
+            _ => None,
         }
     }
 
@@ -211,11 +247,15 @@ mod tests {
         let update = json!({ "update": { "configOptions": [{ "id": "o" }] } });
         settings.updated("config_option_update", &raw(&update));
         settings.sent(&raw(&json!({ "id": 9, "method": "session/resume" })));
-        settings.answered(&raw(&json!(9)), &raw(&json!({})));
+        assert_eq!(settings.answered(&raw(&json!(9)), &raw(&json!({}))), None);
+        // Another client changes the mode.
+        settings.sent(&raw(&json!({ "id": 10, "method": "session/set_mode", "params": { "modeId": "plan" } })));
+        let update = settings.answered(&raw(&json!(10)), &raw(&json!({}))).unwrap();
+        assert_eq!(update, json!({ "sessionUpdate": "current_mode_update", "currentModeId": "plan" }));
         let result = settings.result(None);
         assert_eq!(
             (&result["modes"]["currentModeId"], &result["configOptions"][0]["id"]),
-            (&json!("code"), &json!("o"))
+            (&json!("plan"), &json!("o"))
         );
     }
 }
