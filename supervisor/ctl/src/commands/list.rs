@@ -215,8 +215,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("isolation", Some(isolation(view)));
     field("created", Some(format!("{} ({} ago)", view.created, age(view.created, now))));
     field("updated", Some(format!("{} ({} ago)", status.updated, age(status.updated, now))));
-    let observed = status.last_observed_at.map(|at| format!("{at} ({} ago)", age(at, now)));
-    field("last observed", observed);
+    field("last observed", status.last_observed_at.map(|at| format!("{at} ({} ago)", age(at, now))));
     field("idle since", status.idle_since.map(|at| format!("{at} ({})", age(at, now))));
     field("hint", status.hint.clone());
     let proposal = status.script_proposal.as_ref().map(|proposed| {
