@@ -98,7 +98,10 @@ async fn the_command_logs_in_by_each_kind_of_method_and_says_what_is_missing() {
     };
     let said = login("browser").await;
     assert_eq!(said.status, Some(0), "{said:#?}");
-    assert!(said.err.contains("logged in to locked") && said.err.contains("agentctl resume fix"), "{said:#?}");
+    assert!(
+        said.err.contains("locked has accepted the login") && said.err.contains("agentctl resume fix"),
+        "{said:#?}"
+    );
     let said = login("terminal").await;
     assert_eq!((said.status, said.out.as_str()), (Some(0), "logged in, hi\n"), "{said:#?}");
     for (method, part) in [

@@ -62,7 +62,8 @@ pub(super) async fn login(context: &Context, agent: &AgentName, method: Option<&
         }
     }
     running.end().await;
-    tell(&format!("logged in to {agent}"))?;
+    // Not every agent tells a login that works from one that does not.
+    tell(&format!("{agent} has accepted the login"))?;
     for view in context.client.list(None).await?.value.sessions {
         if waits_for_login(&view, agent) {
             let stop = if view.status.phase.is_active() {
@@ -138,12 +139,14 @@ async fn at_terminal(method: &LoginMethod, start: &AgentStart, directory: &Path)
     for variable in ["TERM", "COLORTERM"] {
         command.envs(std::env::var_os(variable).map(|value| (variable, value)));
     }
-    let mut child = command.spawn().map_err(|source| not_started(start, source))?;
-    child.wait().await.map_err(|source| not_started(start, source))
+    let program = PathBuf::from(command.as_std().get_program());
+    let failed = |source| not_started(&program, &source);
+    command.spawn().map_err(failed)?.wait().await.map_err(failed)
 }
 
-fn not_started(start: &AgentStart, source: std::io::Error) -> Error {
-    Error::File { path: start.command.first().map(PathBuf::from).unwrap_or_default(), source }
+fn not_started(program: &Path, source: &std::io::Error) -> Error {
+    let detail = format!("cannot start {}: {source}", program.display());
+    usage(detail, "check the agent's command with `agentctl agents`, and its installation".to_owned())
 }
 
 fn of_agent(start: &AgentStart, directory: &Path) -> Command {
@@ -170,7 +173,8 @@ impl RunningAgent {
     fn start(start: &AgentStart, directory: &Path) -> Result<Self, Error> {
         let mut command = of_agent(start, directory);
         command.args(start.command.iter().skip(1)).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|source| not_started(start, source))?;
+        let program = PathBuf::from(command.as_std().get_program());
+        let mut child = command.spawn().map_err(|source| not_started(&program, &source))?;
         let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
         let lines = lines.ok_or_else(|| Error::Setup(std::io::Error::other("the agent has no standard output")))?;
         Ok(Self { stdin: child.stdin.take(), child, lines })
