@@ -7,6 +7,8 @@ use agentd_api::surrogates::replace_lone_surrogates;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::change::Change;
+
 /// Message of the agent with a meaning for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Update {
@@ -32,8 +34,14 @@ pub(crate) struct ToolUpdate {
     pub(crate) title: Option<String>,
     pub(crate) kind: Option<String>,
     pub(crate) status: Option<String>,
-    /// Complete output so far.
+    /// Complete output so far, from `content`.
     pub(crate) output: Option<String>,
+    /// Output since the update before, from the extension fields of terminals.
+    pub(crate) more: Option<String>,
+    /// Complete output so far, from `rawOutput`. It often repeats the other outputs.
+    pub(crate) raw: Option<String>,
+    /// Changes of files, all so far.
+    pub(crate) changes: Vec<Change>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,44 +86,52 @@ fn response(message: &Value) -> Option<Update> {
 
 fn tool(id: &str, update: &Value) -> ToolUpdate {
     let text = |field: &str| update[field].as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-    let content = update["content"].as_array().filter(|content| !content.is_empty());
-    let output = content
-        .map(|content| content.iter().map(tool_content).collect::<String>())
-        .or_else(|| raw_output(&update["rawOutput"]))
-        .filter(|output| !output.is_empty());
-    ToolUpdate { id: id.to_owned(), title: text("title"), kind: text("kind"), status: text("status"), output }
+    let content = || update["content"].as_array().into_iter().flatten();
+    let output: String =
+        content().filter(|part| part["type"] == "content").map(|part| block_text(&part["content"])).collect();
+    ToolUpdate {
+        id: id.to_owned(),
+        title: text("title"),
+        kind: text("kind"),
+        status: text("status"),
+        output: Some(output).filter(|output| !output.is_empty()),
+        more: terminal_output(&update["_meta"]),
+        raw: Some(raw_output(&update["rawOutput"])).filter(|output| !output.is_empty()),
+        changes: changes(content(), &update["locations"]),
+    }
 }
 
-fn tool_content(content: &Value) -> String {
-    match content["type"].as_str() {
-        Some("content") => block_text(&content["content"]),
-        Some("diff") => diff(content),
-        _ => String::new(),
-    }
+/// Returns the output of a terminal since the update before: some adapters send it only in the extension fields.
+fn terminal_output(meta: &Value) -> Option<String> {
+    let keys = ["terminal_output", "terminal_output_delta"];
+    let output: String = keys.iter().filter_map(|key| meta[key]["data"].as_str()).collect();
+    Some(output).filter(|output| !output.is_empty())
 }
 
 /// Returns the command's output from `rawOutput`: some agents send it only there.
-fn raw_output(output: &Value) -> Option<String> {
-    output.as_str().or_else(|| output["output"].as_str()).or_else(|| output["stdout"].as_str()).map(str::to_owned)
+fn raw_output(output: &Value) -> String {
+    let keys = ["output", "formatted_output", "aggregated_output"];
+    if let Some(text) = output.as_str().or_else(|| keys.iter().find_map(|key| output[key].as_str())) {
+        return text.to_owned();
+    }
+    let streams: String = ["stdout", "stderr"].iter().filter_map(|key| output[key].as_str()).collect();
+    let blocks = || output.as_array().or_else(|| output["content"].as_array()).into_iter().flatten();
+    let blocks: String = blocks().filter(|block| block["type"] == "text").map(block_text).collect();
+    streams + &blocks
 }
 
-/// Formats the removed and the added lines, without the lines that both texts share at the beginning and at the
-/// end.
-fn diff(content: &Value) -> String {
-    let lines = |field: &str| content[field].as_str().unwrap_or_default().lines().collect::<Vec<_>>();
-    let (old, new) = (lines("oldText"), lines("newText"));
-    let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
-    let (old, new) = (&old[head..], &new[head..]);
-    let tail = old.iter().rev().zip(new.iter().rev()).take_while(|(a, b)| a == b).count();
-    let mut text = format!("{}:{}\n", content["path"].as_str().unwrap_or_default(), head + 1);
-    for (sign, lines) in [('-', &old[..old.len() - tail]), ('+', &new[..new.len() - tail])] {
-        for line in lines {
-            text.extend([sign, ' ']);
-            text.push_str(line);
-            text.push('\n');
-        }
-    }
-    text
+fn changes<'a>(content: impl Iterator<Item = &'a Value>, locations: &Value) -> Vec<Change> {
+    let mut used = Vec::new(); // an agent with several changes of a file has a place for each
+    let diffs = content.filter(|part| part["type"] == "diff").map(|part| {
+        let path = part["path"].as_str().unwrap_or_default();
+        let mut places = locations.as_array().into_iter().flatten().enumerate();
+        let place = places.find(|(at, place)| !used.contains(at) && place["path"] == path);
+        used.extend(place.map(|(at, _)| at));
+        let text = |field: &str| part[field].as_str().unwrap_or_default();
+        let line = place.and_then(|(_, place)| usize::try_from(place["line"].as_u64()?).ok());
+        Change::new(path, text("oldText"), text("newText"), line)
+    });
+    diffs.collect()
 }
 
 fn block_text(block: &Value) -> String {
@@ -164,16 +180,46 @@ mod tests {
             other => panic!("{other:?}"),
         };
         let content = json!([{ "type": "content", "content": { "type": "text", "text": "hi\n" } }]);
+        let raw = |output: Value| match read(&json!({
+            "sessionUpdate": "tool_call_update", "toolCallId": "1", "rawOutput": output
+        })) {
+            Some(Update::Tool(tool)) => tool.raw,
+            other => panic!("{other:?}"),
+        };
         let named =
             |key: &str, value: Value| json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1", key: value });
         assert_eq!(output(named("content", content)), Some("hi\n".into()));
-        assert_eq!(output(named("rawOutput", json!({ "output": "raw" }))), Some("raw".into()));
+        assert_eq!(raw(json!("raw")), Some("raw".into()));
+        assert_eq!(raw(json!({ "output": "raw" })), Some("raw".into()));
+        assert_eq!(raw(json!({ "stdout": "out", "stderr": "err", "exit_code": 1 })), Some("outerr".into()));
+        assert_eq!(raw(json!({ "formatted_output": "formatted", "stdout": "out" })), Some("formatted".into()));
+        assert_eq!(raw(json!({ "content": [{ "type": "text", "text": "mcp" }] })), Some("mcp".into()));
+        assert_eq!(raw(json!({ "exitCode": 1 })), None);
         assert_eq!(output(named("status", json!("completed"))), None);
     }
 
     #[test]
-    fn an_edit_shows_the_lines_that_changed() {
-        let content = json!({ "type": "diff", "path": "/a", "oldText": "1\n2\n3\n", "newText": "1\ntwo\n3\n" });
-        assert_eq!(tool_content(&content), "/a:2\n- 2\n+ two\n");
+    fn a_terminals_output_is_found_in_the_extension_fields() {
+        for key in ["terminal_output", "terminal_output_delta"] {
+            let update = json!({
+                "sessionUpdate": "tool_call_update", "toolCallId": "1",
+                "_meta": { key: { "terminal_id": "1", "data": "part" } },
+            });
+            assert!(matches!(read(&update), Some(Update::Tool(tool)) if tool.more.as_deref() == Some("part")), "{key}");
+        }
+    }
+
+    #[test]
+    fn an_edit_has_the_lines_that_changed_with_the_files_line_numbers() {
+        let edit = |old: &str, new: &str, locations: Value| {
+            let content = json!([{ "type": "diff", "path": "/a", "oldText": old, "newText": new }]);
+            changes(content.as_array().unwrap().iter(), &locations).remove(0).plain()
+        };
+        assert_eq!(edit("1\n2\n3\n", "1\ntwo\n3\n", Value::Null), "/a:2\n- 2\n+ two\n");
+        // A part of the file, which begins at line 40.
+        let place = json!([{ "path": "/b", "line": 7 }, { "path": "/a", "line": 40 }]);
+        assert_eq!(edit("1\n2\n3\n", "1\ntwo\n3\n", place), "/a:41\n- 2\n+ two\n");
+        // The whole file, and the place of the change.
+        assert_eq!(edit("1\n2\n3\n", "1\ntwo\n3\n", json!([{ "path": "/a", "line": 2 }])), "/a:2\n- 2\n+ two\n");
     }
 }

@@ -5,6 +5,7 @@
 mod acp;
 mod args;
 mod attach;
+mod change;
 mod client;
 mod commands;
 mod compatibility;
@@ -17,8 +18,10 @@ mod editor;
 mod error;
 mod failure;
 mod input;
+mod markdown;
 mod mcp;
 mod output;
+mod painted;
 mod parent;
 mod prerequisite;
 mod reach;

@@ -6,9 +6,11 @@ use std::io::{self, Write};
 use agentd_api::event::TurnEnded;
 use agentd_api::session::{PermissionOrigin, PermissionRequest};
 
+use crate::change::{Change, Side};
 use crate::conversation::Item;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::markdown::Markdown;
 use crate::terminal::{Screen, TextStyle};
 
 /// Maximum number of lines of a note to the agent, unless `--verbose` is given.
@@ -27,6 +29,10 @@ pub(crate) struct Renderer<O, E> {
     out_open: bool,
     /// Whether the agent acted since its last answer. The next answer then begins a paragraph, in a file too.
     acted: bool,
+    /// The answer, if it is rendered as Markdown.
+    markdown: Option<Markdown>,
+    /// Width for Markdown.
+    columns: usize,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,15 +45,51 @@ enum At {
     Prompt,
 }
 
-impl Renderer<io::Stdout, io::Stderr> {
+/// Output of a renderer that is chosen at run time.
+pub(crate) type Output = Box<dyn Write + Send>;
+
+impl Renderer<Output, Output> {
     pub(crate) fn new(verbose: bool) -> Self {
-        Self::with(io::stdout(), io::stderr(), Screen::stdout(), Screen::stderr(), verbose)
+        Self::with(Box::new(io::stdout()), Box::new(io::stderr()), Screen::stdout(), Screen::stderr(), verbose)
+    }
+
+    /// Writes everything to one output of an interactive terminal, with the answer as Markdown.
+    pub(crate) fn interactive(out: impl Write + Clone + Send + 'static, columns: usize, verbose: bool) -> Self {
+        let screen = Screen::stderr();
+        let renderer = Self::with(Box::new(out.clone()), Box::new(out), screen, screen, verbose);
+        Self { markdown: Some(Markdown::new(screen.colour)), columns, ..renderer }
     }
 }
 
 impl<O: Write, E: Write> Renderer<O, E> {
     fn with(out: O, err: E, out_screen: Screen, err_screen: Screen, verbose: bool) -> Self {
-        Self { out, err, out_screen, err_screen, verbose, at: At::LineStart, out_open: false, acted: false }
+        Self {
+            out,
+            err,
+            out_screen,
+            err_screen,
+            verbose,
+            at: At::LineStart,
+            out_open: false,
+            acted: false,
+            markdown: None,
+            columns: 0,
+        }
+    }
+
+    pub(crate) fn set_columns(&mut self, columns: usize) {
+        self.columns = columns;
+    }
+
+    /// Writes the complete blocks of the answer.
+    pub(crate) fn write_ready(&mut self) -> Result<(), Error> {
+        let ready = self.markdown.as_mut().map(|markdown| markdown.ready(self.columns)).unwrap_or_default();
+        self.out(ready.as_bytes())
+    }
+
+    /// Returns the lines of the incomplete part of the answer.
+    pub(crate) fn preview(&self) -> String {
+        self.markdown.as_ref().map(|markdown| markdown.preview(self.columns)).unwrap_or_default()
     }
 
     /// Shows an item. `mine` states that the prompt was typed at this terminal, which already shows it.
@@ -55,6 +97,9 @@ impl<O: Write, E: Write> Renderer<O, E> {
         match item {
             Item::Prompt { prompt, .. } => {
                 self.paragraph()?;
+                if self.markdown.is_some() {
+                    self.err("\n")?;
+                }
                 for line in prompt.lines().filter(|_| !mine) {
                     let line = self.err_screen.line(line);
                     self.err_line(TextStyle::Bold, &format!("> {line}"))?;
@@ -80,6 +125,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
                 self.err_line(TextStyle::Bold, &format!("* {text}"))
             }
             Item::ToolOutput(text) => self.tool_output(text),
+            Item::ToolChange(change) => self.change(change),
             Item::ToolEnded { title, status } => {
                 self.break_line()?;
                 let look = if status == "completed" { TextStyle::Good } else { TextStyle::Bad };
@@ -122,7 +168,16 @@ impl<O: Write, E: Write> Renderer<O, E> {
         if self.at != At::Answer {
             self.break_line()?;
         }
-        if std::mem::take(&mut self.acted) && self.out_open {
+        let acted = std::mem::take(&mut self.acted);
+        if acted && self.markdown.is_some() {
+            self.err("\n")?;
+        }
+        if let Some(markdown) = &mut self.markdown {
+            markdown.push(&self.out_screen.text(text));
+            self.at = At::Answer;
+            return Ok(());
+        }
+        if acted && self.out_open {
             self.out(b"\n")?;
         }
         let text = self.out_screen.text(text).into_owned();
@@ -147,14 +202,48 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.err(&shown)
     }
 
+    /// Shows a change of a file: on an interactive terminal with the numbers of the lines.
+    fn change(&mut self, change: &Change) -> Result<(), Error> {
+        if self.markdown.is_none() {
+            return self.tool_output(&change.plain());
+        }
+        self.break_line()?;
+        let mark = self.err_screen.paint(TextStyle::Dim, "  | ");
+        let path = self.err_screen.paint(TextStyle::Bold, &self.err_screen.line(change.path()));
+        self.err(&format!("{mark}{path}\n"))?;
+        for (number, side, line) in change.numbered() {
+            let (sign, look) = match side {
+                Side::Equal => (' ', TextStyle::Dim),
+                Side::Removed => ('-', TextStyle::Bad),
+                Side::Added => ('+', TextStyle::Good),
+            };
+            let line = self.err_screen.text(line).replace('\t', "    ");
+            let text = self.err_screen.paint(look, &format!("{number:>5} {sign} {line}"));
+            self.err(&format!("{mark}{text}\n"))?;
+        }
+        Ok(())
+    }
+
     /// Ends the answer with a newline, in a file too.
     fn close_answer(&mut self) -> Result<(), Error> {
+        self.finish_markdown()?;
         if self.out_open {
             self.out(b"\n")?;
             self.out_open = false;
             if self.at == At::Answer {
                 self.at = At::LineStart;
             }
+        }
+        Ok(())
+    }
+
+    fn finish_markdown(&mut self) -> Result<(), Error> {
+        if self.at == At::Answer
+            && let Some(markdown) = &mut self.markdown
+        {
+            let rest = markdown.finish(self.columns);
+            self.at = At::LineStart;
+            return self.out(rest.as_bytes());
         }
         Ok(())
     }
@@ -187,24 +276,36 @@ impl<O: Write, E: Write> Renderer<O, E> {
         }
     }
 
-    /// Shows a permission request. If `typed`, the answer is typed at this terminal; otherwise another client
-    /// answers.
-    pub(crate) fn question(&mut self, request: &PermissionRequest, session: &str, typed: bool) -> Result<(), Error> {
-        self.paragraph()?;
+    /// Returns the lines of a permission request: the question, its details and the options.
+    pub(crate) fn question_lines(&self, request: &PermissionRequest) -> Vec<String> {
         let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
         let title = self.err_screen.line(&format!("{}{kind}", request.title));
         let asker = match request.origin {
             PermissionOrigin::Agentd => "agentd asks whether to",
             PermissionOrigin::Agent | PermissionOrigin::Unknown => "the agent asks to:",
         };
-        self.err_line(TextStyle::Ask, &format!("? {asker} {title}"))?;
+        let mut lines = vec![self.err_screen.paint(TextStyle::Ask, &format!("? {asker} {title}"))];
         for line in crate::details::lines(request, self.err_screen) {
-            self.err_line(TextStyle::Bold, &format!("    {line}"))?;
+            lines.push(self.err_screen.paint(TextStyle::Bold, &format!("    {line}")));
         }
         for (number, option) in request.options.iter().enumerate() {
             let name = self.err_screen.line(&option.name);
-            self.err_line(TextStyle::Ask, &format!("  {}) {name}", number + 1))?;
+            lines.push(self.err_screen.paint(TextStyle::Ask, &format!("  {}) {name}", number + 1)));
         }
+        lines
+    }
+
+    /// Prints a permission request.
+    pub(crate) fn print_question(&mut self, request: &PermissionRequest) -> Result<(), Error> {
+        self.paragraph()?;
+        let lines = self.question_lines(request);
+        lines.iter().try_for_each(|line| self.err(&format!("{line}\n")))
+    }
+
+    /// Shows a permission request. If `typed`, the answer is typed at this terminal; otherwise another client
+    /// answers.
+    pub(crate) fn question(&mut self, request: &PermissionRequest, session: &str, typed: bool) -> Result<(), Error> {
+        self.print_question(request)?;
         if typed {
             self.prompt(mark(request))
         } else {
@@ -255,6 +356,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
 
     /// Ends the current line before other text than the agent's answer, if the outputs share a terminal.
     fn break_line(&mut self) -> Result<(), Error> {
+        self.finish_markdown()?;
         match self.at {
             At::Answer if self.out_screen.terminal => {
                 self.out(b"\n")?;

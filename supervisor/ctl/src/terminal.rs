@@ -107,7 +107,7 @@ pub(crate) fn excerpt(line: &str, columns: usize) -> String {
     crate::table::shorten(&text, columns, crate::table::Cut::End)
 }
 
-fn harmless(text: &str) -> Cow<'_, str> {
+pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);
     }

@@ -57,6 +57,7 @@ Examples:
   agentctl run --agent claude --dir ~/src  talk to another agent, elsewhere
   agentctl run \"what is this?\"             ask one thing; stdout is the answer
   agentctl ls -a                           list all sessions
+  agentctl attach                          come back to the last session
   agentctl attach k3m                      come back; part of an id is enough
   agentctl stop k3m                        end its agent; resume continues it
   agentctl env k3m                         show its environment, with sources
@@ -132,8 +133,14 @@ pub(crate) enum Command {
     /// Show a session's spec, status and conditions
     Show { session: String },
     /// Show the last events of a session, then follow it and send prompts as with run
+    ///
+    /// At a terminal, the answer's Markdown is rendered. A line at the bottom shows the elapsed time, the model, the
+    /// mode, tokens, the queue and the title. A question is answered by one key. Tab completes a command after `/` and
+    /// a path after `@`. Alt-Enter begins a new line, Up recalls a prompt, and Ctrl-R searches the conversation
+    /// backwards. Ctrl-C cancels the turn, and Ctrl-D leaves.
     Attach {
-        session: String,
+        /// Without it: the session that you looked at or created last, among those that `ls` lists
+        session: Option<String>,
         /// Show everything since the session's first event
         #[arg(long, conflicts_with = "last")]
         from_start: bool,

@@ -2,24 +2,40 @@
 //!
 //! Not responsible for the rules of display (`conversation.rs`) or for the format (`render.rs`). Every action
 //! of the user is a call of the public HTTP interface.
+//!
+//! A person at a terminal gets an input, a status line and questions at the bottom of the screen ([`Live`]). Without a
+//! terminal, or with `TERM=dumb`, lines are read from standard input and printed plainly ([`Input`]).
+
+mod complete;
+mod draft;
+mod earlier;
+mod facts;
+mod interactive;
+mod live;
+mod region;
+mod search;
+mod status;
+mod tty;
 
 use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
-use agentd_api::session::{PermissionRequest, Phase, SessionView};
+use agentd_api::session::{PermissionAnswer, PermissionRequest, Phase, SessionView};
 use agentd_api::{Body, Event, PermissionId, TurnId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
+use self::interactive::{Interactive, happened};
 use crate::client::{Client, StreamStart};
 use crate::conversation::{Conversation, Down, Item, exit_of};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::input::{self, Input};
 use crate::output::Reader;
-use crate::render::Renderer;
+use crate::render::{Output, Renderer};
 use crate::start::Starter;
 use crate::stream::{EventStream, Next};
 use crate::terminal_variables::count_of_terminal;
@@ -46,6 +62,10 @@ pub(crate) struct Attachment {
     pub(crate) after: u64,
     /// Earlier view of the session; its `last_seq` is the end of the history. Without a view every event is live.
     pub(crate) view: Option<SessionView>,
+    /// Name of the agent for the user.
+    pub(crate) agent: String,
+    /// The session's directory, for the completion of paths.
+    pub(crate) directory: PathBuf,
     pub(crate) goal: Goal,
     pub(crate) json: bool,
     pub(crate) verbose: bool,
@@ -81,6 +101,8 @@ pub(crate) enum End {
     InputEnded(u8),
     /// The user left.
     Left,
+    /// A signal ends the process.
+    Signalled(i32),
     Down(Down),
     Deleted,
 }
@@ -92,8 +114,12 @@ pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<At
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Setup)?;
     let mut attached = Attached::new(client, attachment)?;
     let end = attached.run(&mut stream, &mut interrupt).await;
-    attached.renderer.leave()?;
+    let left = attached.leave();
     let end = end?;
+    left?;
+    if let End::Signalled(number) = end {
+        signal_hook::low_level::emulate_default_handler(number).map_err(Error::Setup)?;
+    }
     let unsent = matches!(end, End::Down(_) | End::Deleted) && attached.has_unsent_input().await;
     let failure = attached.conversation.failure().cloned().or(attached.turn_failure);
     Ok(AttachmentResult { end, failure, unsent })
@@ -104,14 +130,18 @@ impl Attached<'_> {
         let mut reader = Reader::of_stdout()?;
         loop {
             self.ask()?;
+            self.send_typed().await?;
+            self.draw()?;
             let wants_line = self.wants_line();
-            let (settle, ask) = (self.settle, self.ask_at);
+            let (settle, ask, draw) = (self.settle, self.ask_at, self.draw_at());
             let end = tokio::select! {
                 next = stream.next() => self.next(next)?,
                 line = line(&mut self.input), if wants_line => self.line(line).await?,
+                happened = happened(&mut self.interactive) => self.react(happened).await?,
                 () = interrupted(interrupt) => self.interrupted().await?,
                 () = until(settle), if settle.is_some() => self.settled().await?,
                 () = until(ask), if ask.is_some() => None,
+                () = until(draw), if draw.is_some() => None,
                 gone = reader.gone(), if self.attachment.json => return Err(gone),
             };
             if let Some(end) = end {
@@ -140,7 +170,9 @@ struct Attached<'a> {
     client: &'a Client,
     attachment: Attachment,
     conversation: Conversation,
-    renderer: Renderer<io::Stdout, io::Stderr>,
+    renderer: Renderer<Output, Output>,
+    /// The terminal of a person. Without it, `input` has the lines.
+    interactive: Option<Interactive>,
     input: Option<Input>,
     /// Sequence number of the last event.
     seen: u64,
@@ -166,12 +198,18 @@ struct Attached<'a> {
 
 impl<'a> Attached<'a> {
     fn new(client: &'a Client, attachment: Attachment) -> Result<Self, Error> {
-        let talk = attachment.goal == Goal::Talk;
+        let opened = Interactive::open(client, &attachment).map_err(Error::Setup)?;
+        let reads_lines = attachment.goal == Goal::Talk && opened.is_none();
+        let (interactive, renderer) = match opened {
+            Some((interactive, renderer)) => (Some(interactive), renderer),
+            None => (None, Renderer::new(attachment.verbose)),
+        };
         let mut attached = Self {
             client,
             conversation: Conversation::default(),
-            renderer: Renderer::new(attachment.verbose),
-            input: if talk { Some(Input::open().map_err(Error::Setup)?) } else { None },
+            renderer,
+            interactive,
+            input: if reads_lines { Some(Input::open().map_err(Error::Setup)?) } else { None },
             seen: attachment.after,
             live: false,
             mine: HashSet::new(),
@@ -196,7 +234,12 @@ impl<'a> Attached<'a> {
         }
         match &self.attachment.view {
             Some(view) if self.seen < view.status.last_seq => return,
-            Some(view) => self.conversation.adopt(&view.status),
+            Some(view) => {
+                self.conversation.adopt(&view.status);
+                if let Some(interactive) = &mut self.interactive {
+                    interactive.live.facts.adopt(&view.status);
+                }
+            }
             None => {}
         }
         self.live = true;
@@ -229,6 +272,7 @@ impl<'a> Attached<'a> {
         let event = Event::parse(line)?;
         let before = self.conversation.running().cloned();
         let items = self.conversation.apply(&event);
+        self.observe(&event)?;
         if self.attachment.json {
             let mut out = io::stdout();
             out.write_all(line)
@@ -284,7 +328,10 @@ impl<'a> Attached<'a> {
             Item::Note { turn, .. } if talk || self.is_goal(turn) => self.renderer.item(item, false),
             Item::Note { .. } => Ok(()),
             // A user who runs a single turn knows its prompt.
-            Item::Prompt { turn, .. } => self.renderer.item(item, !talk || self.mine.contains(turn)),
+            Item::Prompt { turn, .. } => {
+                let is_on_screen = self.interactive.is_none() && self.mine.contains(turn);
+                self.renderer.item(item, !talk || is_on_screen)
+            }
             _ if concerned => self.renderer.item(item, false),
             _ => Ok(()),
         }
@@ -321,7 +368,12 @@ impl<'a> Attached<'a> {
     /// Shows the open question or the input mark, once.
     fn ask(&mut self) -> Result<(), Error> {
         let Some(request) = self.question().cloned() else {
-            (self.asked, self.ask_at) = (None, None);
+            if self.asked.take().is_some()
+                && let Some(interactive) = &mut self.interactive
+            {
+                interactive.live.end_question();
+            }
+            self.ask_at = None;
             let terminal = !self.attachment.json && self.input.as_ref().is_some_and(|input| input.terminal);
             let idle = self.outstanding.is_none() && !self.conversation.has_work();
             if terminal && idle && self.wants_line() && !self.renderer.is_at_prompt() {
@@ -339,6 +391,12 @@ impl<'a> Attached<'a> {
                 return Ok(());
             }
             self.ask_at = None;
+            if let Some(interactive) = &mut self.interactive {
+                if interactive.live.ask(&request, self.renderer.question_lines(&request)) {
+                    self.renderer.print_question(&request)?;
+                }
+                return Ok(());
+            }
             if typed && self.input.is_none() {
                 self.input = Some(Input::open().map_err(Error::Setup)?);
             }
@@ -371,20 +429,14 @@ impl<'a> Attached<'a> {
             return Ok((self.attachment.goal == Goal::Talk).then_some(End::InputEnded(status)));
         };
         let line = line.map_err(Error::Input)?;
-        let id = &self.attachment.id;
         let done = if let Some(request) = self.question() {
             let Some(answer) = input::answer(&line, request) else { return Ok(None) };
             let permission = request.id.clone();
-            self.client.answer(id, &permission, &answer).await.map(|_| {
-                self.answered.insert(permission);
-            })
+            self.send_answer(&permission, &answer).await
         } else if line.trim().is_empty() {
             Ok(())
         } else {
-            self.client.prompt(id, &line, None).await.map(|accepted| {
-                self.mine.insert(accepted.value.turn.clone());
-                self.outstanding = Some(accepted.value.turn);
-            })
+            self.send_prompt(&line).await
         };
         // At a terminal the user sees the refusal and can type another line. For a pipe the refusal ends the
         // command.
@@ -394,6 +446,26 @@ impl<'a> Attached<'a> {
             self.survive(done)?;
         }
         Ok(None)
+    }
+
+    async fn send_answer(&mut self, permission: &PermissionId, answer: &PermissionAnswer) -> Result<(), Error> {
+        self.client.answer(&self.attachment.id, permission, answer).await?;
+        self.answered.insert(permission.clone());
+        Ok(())
+    }
+
+    async fn send_prompt(&mut self, prompt: &str) -> Result<(), Error> {
+        let accepted = self.client.prompt(&self.attachment.id, prompt, None).await?;
+        self.mine.insert(accepted.value.turn.clone());
+        self.outstanding = Some(accepted.value.turn);
+        Ok(())
+    }
+
+    /// Ends the output, and gives the terminal back.
+    fn leave(&mut self) -> Result<(), Error> {
+        let left = self.renderer.leave();
+        let drawn = self.interactive.take().map_or(Ok(()), |mut interactive| interactive.live.leave());
+        left.and(drawn.map_err(Error::Output))
     }
 
     /// Reports whether a file or a pipe has a further line that is not blank.
@@ -433,6 +505,7 @@ impl<'a> Attached<'a> {
     fn survive(&mut self, result: Result<(), Error>) -> Result<(), Error> {
         match result {
             Err(error @ Error::Output(_)) => Err(error),
+            Err(error) if self.interactive.is_some() => self.renderer.warning(error.report_text().trim_end()),
             Err(error) => {
                 self.renderer.note("")?;
                 error.report(self.attachment.json);

@@ -8,6 +8,8 @@ fn attachment(after: u64, view: Option<Value>, goal: Goal) -> Attachment {
         label: "s".into(),
         after,
         view: view.map(|view| serde_json::from_value(view).unwrap()),
+        agent: "agent".into(),
+        directory: "/".into(),
         goal,
         json: false,
         verbose: false,

@@ -127,7 +127,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Ls { all, labels, .. } => boxed(list::ls(context, all, labels.selector)).await,
         Command::Show { session } => boxed(list::show(context, &session)).await,
         Command::Attach { session, from_start, last } => {
-            boxed(talk::attach(context, &session, (!from_start).then_some(last))).await
+            boxed(talk::attach(context, session.as_deref(), (!from_start).then_some(last))).await
         }
         Command::Prompt { session, text, schema, no_wait } => {
             boxed(talk::prompt(context, &session, &text.join(" "), schema.as_deref(), no_wait)).await

@@ -1,7 +1,7 @@
 //! Implements `agentctl run`, `attach`, `prompt` and `answer`: conversations with an agent.
 
 use std::io::{self, IsTerminal as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use agentd_api::PermissionId;
 use agentd_api::session::{PermissionAnswer, Phase, SessionView};
@@ -31,11 +31,13 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     if let Some(prompt) = prompt {
         goal = Goal::Turn(Some(context.client.prompt(&id, &prompt.text, prompt.schema).await?.value.turn));
     }
+    let agent = if goal == Goal::Talk { agent_name(context, &view).await } else { String::new() };
     if goal == Goal::Talk && !quiet {
-        greet(context, &view, &label).await?;
+        greet(context, &view, &agent, &label)?;
     }
+    let directory = view.spec.directory.clone();
     let attachment =
-        Attachment { after: 0, view: None, goal, count_dropped: !quiet && !rm, ..context.attachment(&id, &label) };
+        Attachment { agent, directory, goal, count_dropped: !quiet && !rm, ..context.attachment(&id, &label) };
     let outcome = attach::attach(&context.client, attachment).await;
     let end = outcome.as_ref().ok().map(|outcome| outcome.end);
     let keep = !rm || end == Some(End::Left);
@@ -52,18 +54,38 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     Ok(status(&outcome))
 }
 
-pub(super) async fn attach(context: &Context, session: &str, last: Option<u64>) -> Result<u8, Error> {
-    let view = context.client.find(session).await?.value;
+pub(super) async fn attach(context: &Context, session: Option<&str>, last: Option<u64>) -> Result<u8, Error> {
+    let view = match session {
+        Some(session) => context.client.find(session).await?.value,
+        None => last_session(context).await?,
+    };
     let (id, label) = (view.id.to_string(), label(&view));
     let after = last.map_or(0, |last| view.status.last_seq.saturating_sub(last));
     if Screen::stderr().terminal {
         context.client.observed(&id).await;
     }
-    greet(context, &view, &label).await?;
-    let attachment = Attachment { after, view: Some(view), ..context.attachment(&id, &label) };
+    let agent = agent_name(context, &view).await;
+    greet(context, &view, &agent, &label)?;
+    let directory = view.spec.directory.clone();
+    let attachment = Attachment { after, agent, directory, view: Some(view), ..context.attachment(&id, &label) };
     let outcome = attach::attach(&context.client, attachment).await?;
     farewell(context, &outcome, &id, &label).await?;
     Ok(status(&outcome))
+}
+
+/// Finds the session that a person looked at last, or created after that.
+async fn last_session(context: &Context) -> Result<SessionView, Error> {
+    let sessions = context.client.list(None).await?.value.sessions;
+    let used = |view: &SessionView| {
+        // No person created a session that belongs to an agent's session.
+        let created = view.parent.is_none().then_some(view.created);
+        created.max(view.status.last_observed_at)
+    };
+    let open = sessions.into_iter().filter(|view| !view.status.phase.is_over());
+    open.filter(|view| used(view).is_some()).max_by_key(used).ok_or_else(|| Error::Session {
+        detail: "there is no session to attach to".to_owned(),
+        hint: Some("agentctl run starts one; agentctl ls -a lists stopped ones too".to_owned()),
+    })
 }
 
 pub(super) async fn prompt(
@@ -125,6 +147,8 @@ impl Context {
             label: label.to_owned(),
             after: 0,
             view: None,
+            agent: String::new(),
+            directory: PathBuf::new(),
             goal: Goal::Talk,
             json: self.json,
             verbose: self.verbose,
@@ -134,10 +158,15 @@ impl Context {
     }
 }
 
-/// Prints the session and its agent on a terminal, and the keys that leave it.
-async fn greet(context: &Context, view: &SessionView, label: &str) -> Result<(), Error> {
-    if context.json || !Screen::stderr().terminal || !io::stdin().is_terminal() {
-        return Ok(());
+/// Reports whether a person types at a terminal.
+fn is_at_terminal(context: &Context) -> bool {
+    !context.json && Screen::stderr().terminal && io::stdin().is_terminal()
+}
+
+/// Returns the name of the session's agent, for a person at a terminal.
+async fn agent_name(context: &Context, view: &SessionView) -> String {
+    if !is_at_terminal(context) {
+        return String::new();
     }
     let agent = match (&view.spec.agent, &view.spec.command) {
         // Only the configuration names the default agent. Without an answer the greeting leaves the name out.
@@ -147,9 +176,16 @@ async fn greet(context: &Context, view: &SessionView, label: &str) -> Result<(),
         }
         _ => None,
     };
-    let agent = agent.unwrap_or_else(|| session::agent(view));
+    agent.unwrap_or_else(|| session::agent(view))
+}
+
+/// Prints the session and its agent on a terminal, and the keys that leave it.
+fn greet(context: &Context, view: &SessionView, agent: &str, label: &str) -> Result<(), Error> {
+    if !is_at_terminal(context) {
+        return Ok(());
+    }
     let screen = Screen::stderr();
-    let (agent, directory) = (screen.line(&agent), screen.line(&view.spec.directory.to_string_lossy()));
+    let (agent, directory) = (screen.line(agent), screen.line(&view.spec.directory.to_string_lossy()));
     let name = view.spec.name.as_ref().map(|name| format!(" ({name})")).unwrap_or_default();
     tell(&format!("session {}{name}: agent {agent} in {directory}", view.id))?;
     tell(&format!(
@@ -178,7 +214,9 @@ async fn farewell(context: &Context, outcome: &AttachmentResult, id: &str, label
     match outcome.end {
         End::Turn(_) if phase == Phase::Failed => tell(&format!("the session has failed: agentctl show {label}")),
         End::Turn(_) => tell(&format!("the session stays: agentctl attach {label}")),
-        End::InputEnded(_) | End::Left => tell(&format!("the session continues: agentctl attach {label}")),
+        End::InputEnded(_) | End::Left | End::Signalled(_) => {
+            tell(&format!("the session continues: agentctl attach {label}"))
+        }
         End::Down(Down::Stopped) => tell(&format!("the session is stopped: agentctl resume {label}")),
         End::Down(Down::Completed) => tell(&format!("the session has completed: agentctl show {label}")),
         End::Down(Down::Failed) => tell(&format!("the session has failed: agentctl show {label}")),
@@ -191,7 +229,7 @@ fn status(outcome: &AttachmentResult) -> u8 {
         End::Down(Down::Stopped | Down::Completed) if outcome.unsent => exit::REFUSED,
         End::Turn(status) | End::InputEnded(status) => status,
         End::Down(Down::Stopped | Down::Completed) => 0,
-        End::Left => exit::CANCELLED,
+        End::Left | End::Signalled(_) => exit::CANCELLED,
         End::Down(Down::Failed) | End::Deleted => exit::FAILED,
     }
 }

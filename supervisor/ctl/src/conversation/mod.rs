@@ -18,6 +18,7 @@ use agentd_api::staleness::{StaleFinding, StalePolicy};
 use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
+use crate::change::Change;
 use crate::error::exit;
 use crate::failure::{Failure, LOGIN_FOR_PROMPT, LastWords};
 use crate::prerequisite::awaited;
@@ -43,6 +44,8 @@ pub(crate) enum Item {
     },
     /// Tool output since the previous item.
     ToolOutput(String),
+    /// Change of a file by a tool.
+    ToolChange(Change),
     ToolEnded {
         title: String,
         status: String,
@@ -73,6 +76,28 @@ pub(crate) enum Item {
 struct Tool {
     title: String,
     shown: String,
+    /// Source of the output that was shown. Agents repeat an output elsewhere, which is not shown again.
+    source: Option<Source>,
+    changes: Vec<Change>,
+}
+
+/// Field of an update that has a tool's output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Content,
+    Terminal,
+    Raw,
+}
+
+impl Tool {
+    /// Returns the part of the output that is not shown yet. Output that does not continue the shown part is new.
+    fn output(&mut self, source: Source, output: &str) -> Option<String> {
+        let source = *self.source.get_or_insert(source);
+        let new = output.strip_prefix(self.shown.as_str()).unwrap_or(output).to_owned();
+        let is_repeated = source == Source::Terminal && self.shown.trim_end() == output.trim_end();
+        output.clone_into(&mut self.shown);
+        Some(new).filter(|new| !new.is_empty() && !is_repeated)
+    }
 }
 
 /// State of a session after the events applied so far.
@@ -117,6 +142,11 @@ impl Conversation {
     /// Reports whether a turn is running or queued.
     pub(crate) fn has_work(&self) -> bool {
         self.running.is_some() || !self.waiting.is_empty()
+    }
+
+    /// Returns the number of queued turns.
+    pub(crate) fn queued(&self) -> usize {
+        self.waiting.len()
     }
 
     /// Reports whether the session accepts prompts.
@@ -320,14 +350,22 @@ impl Conversation {
             tool.title = title;
             items.push(Item::ToolBegan { title: tool.title.clone(), kind: update.kind });
         }
-        if let Some(output) = update.output {
-            // Each update has the complete output. Output that does not continue the shown part is shown in full.
-            let new = output.strip_prefix(tool.shown.as_str()).unwrap_or(&output);
-            if !new.is_empty() {
-                items.push(Item::ToolOutput(new.to_owned()));
-            }
-            tool.shown = output;
+        if let Some(more) = update.more {
+            tool.source.get_or_insert(Source::Terminal);
+            tool.shown.push_str(&more);
+            items.push(Item::ToolOutput(more));
         }
+        // Each update has the complete output.
+        if let Some(output) = update.output {
+            items.extend(tool.output(Source::Content, &output).map(Item::ToolOutput));
+        }
+        if let Some(output) = update.raw.filter(|_| tool.source.is_none_or(|source| source == Source::Raw)) {
+            items.extend(tool.output(Source::Raw, &output).map(Item::ToolOutput));
+        }
+        items.extend(
+            update.changes.iter().filter(|change| !tool.changes.contains(change)).cloned().map(Item::ToolChange),
+        );
+        tool.changes.extend(update.changes);
         if let Some(status) = update.status.filter(|status| status == "completed" || status == "failed") {
             items.push(Item::ToolEnded { title: tool.title.clone(), status });
             self.tools.remove(&update.id);

@@ -34,6 +34,40 @@ fn a_tools_output_that_grows_is_shown_once() {
 }
 
 #[test]
+fn the_output_of_a_terminal_grows_and_what_repeats_it_is_not_shown_again() {
+    let mut conversation = Conversation::default();
+    let tool = |fields: Value| {
+        let mut update_of = json!({ "sessionUpdate": "tool_call_update", "toolCallId": "1" });
+        update_of.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        update(&update_of)
+    };
+    conversation.apply(&tool(json!({ "title": "ls" })));
+    for part in ["a\n", "b\n"] {
+        let delta = tool(json!({ "_meta": { "terminal_output_delta": { "terminal_id": "1", "data": part } } }));
+        assert_eq!(conversation.apply(&delta), [Item::ToolOutput(part.into())]);
+    }
+    let repeated = tool(json!({ "rawOutput": { "formatted_output": "a\nb\n", "exit_code": 0 } }));
+    assert_eq!(conversation.apply(&repeated), []);
+    let content = json!([{ "type": "content", "content": { "type": "text", "text": "a\nb" } }]);
+    assert_eq!(conversation.apply(&tool(json!({ "content": content }))), []);
+}
+
+#[test]
+fn a_tools_output_and_its_changes_are_shown_once_wherever_they_are() {
+    let mut conversation = Conversation::default();
+    let raw = json!({
+        "sessionUpdate": "tool_call_update", "toolCallId": "1", "rawOutput": { "stdout": "one\n" },
+        "content": [{ "type": "diff", "path": "/a", "oldText": "x", "newText": "y" }],
+    });
+    let items = conversation.apply(&update(&raw));
+    assert!(
+        matches!(&items[..], [Item::ToolBegan { .. }, Item::ToolOutput(text), Item::ToolChange(_)] if text == "one\n"),
+        "{items:?}"
+    );
+    assert_eq!(conversation.apply(&update(&raw)), []);
+}
+
+#[test]
 fn a_turn_begins_with_its_prompt_even_when_others_wait_before_it() {
     let mut conversation = Conversation::default();
     conversation.apply(&event("turn.queued", &json!({ "turn": "t1", "prompt": "one" })));

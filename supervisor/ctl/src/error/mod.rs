@@ -196,6 +196,12 @@ impl Error {
             let mut out = io::stdout();
             let _ = out.write_all(raw.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
         }
+        // A failure to write to standard error cannot be reported anywhere.
+        let _ = io::stderr().write_all(crate::terminal::for_stderr(&self.report_text()).as_bytes());
+    }
+
+    /// Returns the error and its hint as lines for people.
+    pub(crate) fn report_text(&self) -> String {
         let mut text = match self {
             Self::Problem { problem, .. } if !problem.prerequisites.is_empty() => unmet(&problem.prerequisites),
             _ => format!("agentctl: {}", agentd_api::chain(self)),
@@ -213,8 +219,7 @@ impl Error {
             text.push_str(&hint);
             text.push('\n');
         }
-        // A failure to write to standard error cannot be reported anywhere.
-        let _ = io::stderr().write_all(crate::terminal::for_stderr(&text).as_bytes());
+        text
     }
 }
 
