@@ -316,6 +316,8 @@ impl Agent {
             "speak" => self.say(&serde_json::from_str::<String>(rest).expect("a JSON string")),
             // `next "TEXT"`: the answer to the next prompt without a command.
             "next" => self.next = Some(serde_json::from_str(rest).expect("a JSON string")),
+            // `update {"sessionUpdate":...}`: sends any update of ACP.
+            "update" => self.update(&serde_json::from_str(rest).expect("an update as JSON")),
             "stop-reason" => self.reason = Some(rest.to_owned()),
             "tokens" => self.tokens = Some(number(rest)),
             "cost" => {

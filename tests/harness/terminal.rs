@@ -6,6 +6,9 @@ use std::process::{Child, Command, ExitStatus};
 use std::sync::{Arc, Mutex};
 
 use nix::pty::{Winsize, openpty};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::termios::{LocalFlags, tcgetattr};
+use nix::unistd::Pid;
 
 use super::until;
 
@@ -59,6 +62,21 @@ impl Terminal {
 
     pub(crate) fn types(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).expect("the terminal is there");
+    }
+
+    /// Reports whether the terminal passes each key on, without an echo and without signals.
+    pub(crate) fn is_raw(&self) -> bool {
+        let modes = tcgetattr(&self.keyboard).expect("it is a terminal").local_flags;
+        !modes.intersects(LocalFlags::ECHO | LocalFlags::ICANON | LocalFlags::ISIG)
+    }
+
+    /// Sends a signal to the program.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // setsid(1) waits for the program, its only child.
+        let children = format!("/proc/{id}/task/{id}/children", id = self.child.id());
+        let child = std::fs::read_to_string(children).expect("setsid runs");
+        let child: i32 = child.trim().parse().expect("setsid has one child");
+        kill(Pid::from_raw(child), signal).expect("the program runs");
     }
 
     /// Waits for the program's end.

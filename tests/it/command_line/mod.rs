@@ -1,6 +1,8 @@
 //! Output and exit status of agentctl as a user sees them.
 
 mod input;
+#[cfg(target_os = "linux")]
+mod interactive;
 mod launches;
 mod output;
 mod slips;
