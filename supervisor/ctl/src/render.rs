@@ -31,6 +31,8 @@ pub(crate) struct Renderer<O, E> {
     acted: bool,
     /// The answer, if it is rendered as Markdown.
     markdown: Option<Markdown>,
+    /// The thought, if it is rendered as Markdown.
+    thought: Option<Markdown>,
     /// Width for Markdown.
     columns: usize,
 }
@@ -57,7 +59,8 @@ impl Renderer<Output, Output> {
     pub(crate) fn interactive(out: impl Write + Clone + Send + 'static, columns: usize, verbose: bool) -> Self {
         let screen = Screen::stderr();
         let renderer = Self::with(Box::new(out.clone()), Box::new(out), screen, screen, verbose);
-        Self { markdown: Some(Markdown::new(screen.colour)), columns, ..renderer }
+        let (markdown, thought) = (Markdown::new(screen.colour), Markdown::dim(screen.colour));
+        Self { markdown: Some(markdown), thought: Some(thought), columns, ..renderer }
     }
 }
 
@@ -73,6 +76,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
             out_open: false,
             acted: false,
             markdown: None,
+            thought: None,
             columns: 0,
         }
     }
@@ -81,15 +85,26 @@ impl<O: Write, E: Write> Renderer<O, E> {
         self.columns = columns;
     }
 
-    /// Writes the complete blocks of the answer.
+    /// Writes the complete blocks of the answer or the thought.
     pub(crate) fn write_ready(&mut self) -> Result<(), Error> {
-        let ready = self.markdown.as_mut().map(|markdown| markdown.ready(self.columns)).unwrap_or_default();
+        let columns = self.columns;
+        let ready = self.open_markdown().map(|markdown| markdown.ready(columns)).unwrap_or_default();
         self.out(ready.as_bytes())
     }
 
-    /// Returns the lines of the incomplete part of the answer.
-    pub(crate) fn preview(&self) -> String {
-        self.markdown.as_ref().map(|markdown| markdown.preview(self.columns)).unwrap_or_default()
+    /// Returns the text that is not complete: the answer or the thought.
+    fn open_markdown(&mut self) -> Option<&mut Markdown> {
+        match self.at {
+            At::Answer => self.markdown.as_mut(),
+            At::Thought => self.thought.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// Returns the lines of the incomplete part of the answer or the thought.
+    pub(crate) fn preview(&mut self) -> String {
+        let columns = self.columns;
+        self.open_markdown().map(|markdown| markdown.preview(columns)).unwrap_or_default()
     }
 
     /// Shows an item. `mine` states that the prompt was typed at this terminal, which already shows it.
@@ -110,6 +125,11 @@ impl<O: Write, E: Write> Renderer<O, E> {
             Item::Thought(text) => {
                 if self.at != At::Thought {
                     self.break_line()?;
+                }
+                if let Some(thought) = &mut self.thought {
+                    thought.push(&self.err_screen.text(text));
+                    self.at = At::Thought;
+                    return Ok(());
                 }
                 let text = self.err_screen.text(text).into_owned();
                 let ends = text.ends_with('\n');
@@ -165,6 +185,9 @@ impl<O: Write, E: Write> Renderer<O, E> {
     }
 
     fn answer(&mut self, text: &str) -> Result<(), Error> {
+        if self.at == At::Thought && self.markdown.is_some() {
+            self.acted = true;
+        }
         if self.at != At::Answer {
             self.break_line()?;
         }
@@ -238,10 +261,9 @@ impl<O: Write, E: Write> Renderer<O, E> {
     }
 
     fn finish_markdown(&mut self) -> Result<(), Error> {
-        if self.at == At::Answer
-            && let Some(markdown) = &mut self.markdown
-        {
-            let rest = markdown.finish(self.columns);
+        let columns = self.columns;
+        if let Some(markdown) = self.open_markdown() {
+            let rest = markdown.finish(columns);
             self.at = At::LineStart;
             return self.out(rest.as_bytes());
         }

@@ -6,7 +6,7 @@
 use agentd_api::completion::{Cost, Usage};
 use agentd_api::session::SessionStatus;
 use agentd_api::surrogates::replace_lone_surrogates;
-use agentd_api::{Body, Event};
+use agentd_api::{Body, Event, TurnId};
 use jiff::Timestamp;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -37,8 +37,8 @@ pub(super) struct Facts {
     pub(super) usage: Usage,
     pub(super) cost: Option<Cost>,
     pub(super) commands: Option<Vec<SlashCommand>>,
-    /// Time at which the running turn began.
-    pub(super) began: Option<Timestamp>,
+    /// The running turn, and the time at which it began.
+    pub(super) began: Option<(TurnId, Timestamp)>,
     /// Prompts, oldest first.
     pub(super) prompts: Vec<String>,
     /// Modes and models by their ids, with their names.
@@ -51,8 +51,10 @@ impl Facts {
         match &event.body {
             Body::AgentOut(message) => self.message(message),
             Body::TurnQueued(queued) => self.prompts.push(queued.prompt.clone()),
-            Body::TurnStarted(_) => self.began = Some(event.time),
-            Body::TurnEnded(_) | Body::LaunchStarted(_) => self.began = None,
+            Body::TurnStarted(started) => self.began = Some((started.turn.clone(), event.time)),
+            // Another turn ends when it is cancelled in the queue.
+            Body::TurnEnded(ended) => drop(self.began.take_if(|(turn, _)| *turn == ended.turn)),
+            Body::LaunchStarted(_) => self.began = None,
             Body::TitleChanged(changed) => self.title.clone_from(&changed.title),
             _ => {}
         }
@@ -80,7 +82,7 @@ impl Facts {
         self.cost = self.cost.take().or(earlier.cost);
         self.commands = self.commands.take().or(earlier.commands);
         self.usage = either(self.usage, earlier.usage);
-        self.began = self.began.or(earlier.began);
+        self.began = self.began.take().or(earlier.began);
         self.names.extend(earlier.names);
         earlier.prompts
     }
@@ -217,6 +219,20 @@ mod tests {
               "options": [{ "group": "g", "options": [{ "value": "m2", "name": "Model Two" }] }] },
         ] })));
         assert_eq!((facts.mode_name(), facts.model_name()), (Some("Plan first"), Some("Model Two")));
+    }
+
+    #[test]
+    fn a_turn_that_is_cancelled_in_the_queue_leaves_the_running_one_its_time() {
+        let event = |kind: &str, data: Value| {
+            let line = json!({ "seq": 1, "time": "2026-01-01T00:00:00Z", "kind": kind, "data": data });
+            Event::parse(line.to_string().as_bytes()).unwrap()
+        };
+        let mut facts = Facts::default();
+        facts.apply(&event("turn.started", json!({ "turn": "t1", "rpc": 1 })));
+        facts.apply(&event("turn.ended", json!({ "turn": "t2", "stop_reason": "cancelled" })));
+        assert!(facts.began.is_some());
+        facts.apply(&event("turn.ended", json!({ "turn": "t1", "stop_reason": "end_turn" })));
+        assert!(facts.began.is_none());
     }
 
     #[test]

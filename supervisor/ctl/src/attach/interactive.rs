@@ -101,7 +101,7 @@ impl Attached<'_> {
 
     /// Returns the time of the next drawing.
     pub(super) fn draw_at(&self) -> Option<Instant> {
-        self.interactive.as_ref()?.live.draw_at(self.state().busy)
+        self.interactive.as_ref()?.live.draw_at(self.state())
     }
 
     /// Draws, if it is time.

@@ -28,6 +28,8 @@ use crate::terminal::{Screen, TextStyle};
 const FRAME: Duration = Duration::from_millis(30);
 /// Time without a key after which a key answers the question. A key before was not meant as the answer.
 const QUIET: Duration = Duration::from_millis(500);
+/// Number of bytes after which a line without an end is finished.
+const LONGEST_TAIL: usize = 32 << 10;
 /// Rows of a question that is longer than the screen.
 const SHORT_QUESTION: usize = 4;
 
@@ -99,9 +101,9 @@ pub(super) struct Live {
     pub(super) facts: Facts,
     agent: String,
     directory: PathBuf,
+    opened_at: Instant,
     drawn_at: Instant,
     dirty: bool,
-    frame: usize,
 }
 
 impl Live {
@@ -122,9 +124,9 @@ impl Live {
             facts: Facts::default(),
             agent,
             directory,
+            opened_at: Instant::now(),
             drawn_at: Instant::now(),
             dirty: true,
-            frame: 0,
         })
     }
 
@@ -144,11 +146,12 @@ impl Live {
     }
 
     /// Returns the time of the next drawing, if one is due.
-    pub(super) fn draw_at(&self, busy: bool) -> Option<Instant> {
+    pub(super) fn draw_at(&self, state: State) -> Option<Instant> {
         if self.dirty {
             return Some(self.drawn_at + FRAME);
         }
-        busy.then(|| self.drawn_at + status::TICK)
+        let spins = state.busy || !state.ready;
+        spins.then(|| self.drawn_at + status::TICK)
     }
 
     pub(super) fn remember_prompts(&mut self) {
@@ -297,7 +300,7 @@ impl Live {
 
     /// Draws, if it is time. `preview` is the unfinished part of the answer.
     pub(super) fn draw(&mut self, preview: &str, state: State) -> io::Result<()> {
-        let is_due = self.draw_at(state.busy).is_some_and(|at| Instant::now() >= at);
+        let is_due = self.draw_at(state).is_some_and(|at| Instant::now() >= at);
         if !is_due {
             return Ok(());
         }
@@ -306,7 +309,6 @@ impl Live {
         self.region.draw(&finished, rows)?;
         self.drawn_at = Instant::now();
         self.dirty = false;
-        self.frame = self.frame.wrapping_add(1);
         Ok(())
     }
 
@@ -324,6 +326,10 @@ impl Live {
     /// Returns the finished lines of the sink, and keeps the rest.
     fn finished(&mut self) -> String {
         self.tail.push_str(&self.sink.take());
+        let begun = self.tail.rfind('\n').map_or(0, |newline| newline + 1);
+        if self.tail.len() - begun > LONGEST_TAIL {
+            self.tail.push('\n');
+        }
         let end = self.tail.rfind('\n').map_or(0, |newline| newline + 1);
         let rest = self.tail.split_off(end);
         let finished = std::mem::replace(&mut self.tail, rest);
@@ -341,7 +347,8 @@ impl Live {
             (None, false, false) => Work::NotReady,
         };
         let queued = state.queued + self.typed.len();
-        below.push(status::line(work, &self.facts, queued, &self.agent, self.frame / 2, width, self.screen));
+        let frame = self.opened_at.elapsed().as_millis() / status::TICK.as_millis();
+        below.push(status::line(work, &self.facts, queued, &self.agent, frame, width, self.screen));
         // The newest rows of the unfinished text that fit.
         let room = height.saturating_sub(below.len() + 1);
         let text = format!("{preview}{}", self.tail);
@@ -378,10 +385,18 @@ impl Live {
                 return (rows, cursor);
             }
         }
-        let (input, (row, column)) = match &self.search {
+        let (mut input, (mut row, column)) = match &self.search {
             Some(search) => search.rows(&self.transcript, self.draft.history(), width, self.screen),
             None => self.draft.rows(&self.screen.paint(TextStyle::Bold, "> "), width),
         };
+        // A long input takes half of the screen, with the cursor in it.
+        let room = (self.size.1 / 2).max(3);
+        if self.search.is_none() && input.len() > room {
+            let first = row.saturating_sub(room - 1);
+            input = input.split_off(first);
+            input.truncate(room);
+            row -= first;
+        }
         let cursor = (rows.len() + row, column);
         rows.extend(input);
         if self.search.is_none() {
@@ -391,8 +406,8 @@ impl Live {
     }
 
     fn elapsed(&self) -> Option<Duration> {
-        let began = self.facts.began?;
-        Some(Duration::try_from(jiff::Timestamp::now().duration_since(began)).unwrap_or_default())
+        let (_, began) = self.facts.began.as_ref()?;
+        Some(Duration::try_from(jiff::Timestamp::now().duration_since(*began)).unwrap_or_default())
     }
 }
 

@@ -486,13 +486,12 @@ impl<'a> Attached<'a> {
         let cancelled = match &self.attachment.goal {
             _ if again => return Ok(Some(End::Left)),
             Goal::Turn(Some(turn)) => self.client.cancel_turn(id, turn).await,
-            // The last typed prompt, even if the event that begins its turn has not arrived.
-            Goal::Talk if self.outstanding.is_some() => match &self.outstanding {
-                Some(turn) => self.client.cancel_turn(id, turn).await,
-                None => Ok(()),
+            Goal::Turn(None) => return Ok(Some(End::Left)),
+            // The running turn, or the last typed prompt if the event that begins its turn has not arrived.
+            Goal::Talk => match (self.conversation.running(), &self.outstanding) {
+                (Some(turn), _) | (None, Some(turn)) => self.client.cancel_turn(id, turn).await,
+                (None, None) => return Ok(Some(End::Left)),
             },
-            Goal::Talk if self.conversation.running().is_some() => self.client.cancel(id).await.map(drop),
-            Goal::Turn(None) | Goal::Talk => return Ok(Some(End::Left)),
         };
         if cancelled.is_ok() {
             self.renderer.note("cancelling; Ctrl-C again leaves the session to itself")?;

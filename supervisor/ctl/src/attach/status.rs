@@ -32,16 +32,17 @@ pub(super) fn line(
     facts: &Facts,
     queued: usize,
     agent: &str,
-    frame: usize,
+    frame: u128,
     columns: usize,
     screen: Screen,
 ) -> String {
+    let spinner = SPINNER[usize::try_from(frame % SPINNER.len() as u128).unwrap_or_default()];
     let sign = match work {
-        Work::NotReady => "not ready".to_owned(),
+        Work::NotReady => format!("{spinner} not ready"),
         Work::Idle => "ready".to_owned(),
         Work::Busy(since) => {
             let elapsed = since.map(|since| format!(" {}", elapsed(since))).unwrap_or_default();
-            format!("{}{elapsed}", SPINNER[frame % SPINNER.len()])
+            format!("{spinner}{elapsed}")
         }
         Work::Asked => "waits for your answer".to_owned(),
     };

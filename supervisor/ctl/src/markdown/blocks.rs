@@ -39,13 +39,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn new(colour: bool, width: usize) -> Self {
+    pub(super) fn new(colour: bool, width: usize, dim: bool) -> Self {
         Self {
             colour,
             width: width.max(10),
             out: String::new(),
             text: Spans::default(),
-            style: Style::default(),
+            style: if dim { Style::DIM } else { Style::default() },
             margins: Vec::new(),
             lists: Vec::new(),
             separate: false,
@@ -223,7 +223,7 @@ impl Blocks {
         let code = self.code.take().unwrap_or_default();
         for line in code.lines() {
             let line = harmless(line).replace('\t', "    ");
-            let line = Style::CODE.paint(&line, self.colour);
+            let line = self.style.with(Style::CODE).paint(&line, self.colour);
             self.line(&line);
         }
         self.margins.pop();

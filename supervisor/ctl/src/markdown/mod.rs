@@ -19,11 +19,15 @@ use crate::markdown::blocks::Blocks;
 
 /// Number of lines after which a block is shown although it may continue.
 const LONGEST: usize = 24;
+/// Number of bytes after which a text is shown although its line may continue.
+const LARGEST: usize = 32 << 10;
 
 /// Text of one answer that arrives in parts.
 #[derive(Debug)]
 pub(crate) struct Markdown {
     colour: bool,
+    /// Whether all text is dim: the agent's thoughts.
+    dim: bool,
     /// Text that is not shown yet.
     pending: String,
     /// Length of `pending` up to the last line that was examined for a complete block.
@@ -46,7 +50,12 @@ struct Cut {
 
 impl Markdown {
     pub(crate) fn new(colour: bool) -> Self {
-        Self { colour, pending: String::new(), examined: 0, began: false, continues: false }
+        Self { colour, dim: false, pending: String::new(), examined: 0, began: false, continues: false }
+    }
+
+    /// Renders text that is less important than the answer.
+    pub(crate) fn dim(colour: bool) -> Self {
+        Self { dim: true, ..Self::new(colour) }
     }
 
     pub(crate) fn push(&mut self, text: &str) {
@@ -70,6 +79,11 @@ impl Markdown {
             self.continues = cut.continues;
             self.examined = 0;
         }
+        if self.pending.len() > LARGEST {
+            shown.push_str(&self.render(width));
+            self.pending.clear();
+            (self.began, self.continues, self.examined) = (true, true, 0);
+        }
         shown
     }
 
@@ -81,7 +95,7 @@ impl Markdown {
     /// Ends the text, and returns the lines of its last part.
     pub(crate) fn finish(&mut self, width: usize) -> String {
         let shown = self.render(width);
-        *self = Self::new(self.colour);
+        *self = Self { dim: self.dim, ..Self::new(self.colour) };
         shown
     }
 
@@ -89,7 +103,7 @@ impl Markdown {
         if self.pending.trim().is_empty() {
             return String::new();
         }
-        let mut blocks = Blocks::new(self.colour, width);
+        let mut blocks = Blocks::new(self.colour, width, self.dim);
         for event in Parser::new_ext(&self.pending, options()) {
             blocks.event(event);
         }

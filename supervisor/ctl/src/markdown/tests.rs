@@ -60,6 +60,19 @@ fn a_long_paragraph_and_a_long_answer_do_not_wait_for_their_ends() {
 }
 
 #[test]
+fn a_line_without_an_end_is_shown_in_parts() {
+    let mut markdown = Markdown::new(false);
+    let mut shown = String::new();
+    for _ in 0..100 {
+        markdown.push(&"x".repeat(1_000));
+        shown.push_str(&markdown.ready(80));
+        assert!(markdown.pending.len() <= LARGEST);
+    }
+    shown.push_str(&markdown.finish(80));
+    assert_eq!(shown.matches('x').count(), 100_000);
+}
+
+#[test]
 fn nothing_in_markdown_reaches_a_terminal_as_a_control_character() {
     let bad = "\x1b]0;gotcha\x07 \u{9b}31m \u{202e}";
     let entity = "&#27;]0;gotcha&#7; &#x9b;31m &#x202e;";
