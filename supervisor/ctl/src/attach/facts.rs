@@ -62,8 +62,12 @@ impl Facts {
 
     /// Takes over the values of the daemon's view.
     pub(super) fn adopt(&mut self, status: &SessionStatus) {
-        if status.title.is_some() {
-            self.title.clone_from(&status.title);
+        for (own, reported) in
+            [(&mut self.title, &status.title), (&mut self.mode, &status.mode), (&mut self.model, &status.model)]
+        {
+            if reported.is_some() {
+                own.clone_from(reported);
+            }
         }
         if status.cost.is_some() {
             self.cost.clone_from(&status.cost);

@@ -39,13 +39,13 @@ pub(super) struct Blocks {
 }
 
 impl Blocks {
-    pub(super) fn new(colour: bool, width: usize, dim: bool) -> Self {
+    pub(super) fn new(colour: bool, width: usize, style: Style) -> Self {
         Self {
             colour,
             width: width.max(10),
             out: String::new(),
             text: Spans::default(),
-            style: if dim { Style::DIM } else { Style::default() },
+            style,
             margins: Vec::new(),
             lists: Vec::new(),
             separate: false,

@@ -15,7 +15,8 @@ use std::ops::Range;
 
 use pulldown_cmark::{Event, Options, Parser, Tag};
 
-use crate::markdown::blocks::Blocks;
+use self::blocks::Blocks;
+use self::lines::Style;
 
 /// Number of lines after which a block is shown although it may continue.
 const LONGEST: usize = 24;
@@ -26,8 +27,8 @@ const LARGEST: usize = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct Markdown {
     colour: bool,
-    /// Whether all text is dim: the agent's thoughts.
-    dim: bool,
+    /// Style of all text: thoughts are dim.
+    base: Style,
     /// Text that is not shown yet.
     pending: String,
     /// Length of `pending` up to the last line that was examined for a complete block.
@@ -50,12 +51,12 @@ struct Cut {
 
 impl Markdown {
     pub(crate) fn new(colour: bool) -> Self {
-        Self { colour, dim: false, pending: String::new(), examined: 0, began: false, continues: false }
+        Self { colour, base: Style::default(), pending: String::new(), examined: 0, began: false, continues: false }
     }
 
     /// Renders text that is less important than the answer.
     pub(crate) fn dim(colour: bool) -> Self {
-        Self { dim: true, ..Self::new(colour) }
+        Self { base: Style::DIM, ..Self::new(colour) }
     }
 
     pub(crate) fn push(&mut self, text: &str) {
@@ -95,7 +96,7 @@ impl Markdown {
     /// Ends the text, and returns the lines of its last part.
     pub(crate) fn finish(&mut self, width: usize) -> String {
         let shown = self.render(width);
-        *self = Self { dim: self.dim, ..Self::new(self.colour) };
+        *self = Self { base: self.base, ..Self::new(self.colour) };
         shown
     }
 
@@ -103,7 +104,7 @@ impl Markdown {
         if self.pending.trim().is_empty() {
             return String::new();
         }
-        let mut blocks = Blocks::new(self.colour, width, self.dim);
+        let mut blocks = Blocks::new(self.colour, width, self.base);
         for event in Parser::new_ext(&self.pending, options()) {
             blocks.event(event);
         }
