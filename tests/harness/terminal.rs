@@ -72,11 +72,9 @@ impl Terminal {
 
     /// Sends a signal to the program.
     pub(crate) fn signal(&self, signal: Signal) {
-        // setsid(1) waits for the program, its only child.
-        let children = format!("/proc/{id}/task/{id}/children", id = self.child.id());
-        let child = std::fs::read_to_string(children).expect("setsid runs");
-        let child: i32 = child.trim().parse().expect("setsid has one child");
-        kill(Pid::from_raw(child), signal).expect("the program runs");
+        // setsid(1) starts no process of its own here: it leads no process group, so it becomes the program.
+        let program = Pid::from_raw(self.child.id().cast_signed());
+        kill(program, signal).expect("the program runs");
     }
 
     /// Waits for the program's end.
