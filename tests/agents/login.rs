@@ -24,7 +24,8 @@ impl Agent {
         json!([
             key,
             { "id": "browser", "name": "Log in in the browser" },
-            { "id": "terminal", "name": "Log in here", "type": "terminal", "args": ["--login"], "env": { "WORD": "hi" } },
+            { "id": "terminal", "name": "Log in here",
+              "type": "terminal", "args": ["--login"], "env": { "WORD": "hi" } },
             { "id": "variable", "name": "A variable", "type": "env_var", "vars": [{ "name": "SCRIPTED_TOKEN" }] },
         ])
     }

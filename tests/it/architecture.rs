@@ -70,7 +70,7 @@ fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
         ("wasmtime", &["plugin-host"]),
         ("zbus", &["session"]),
         ("sd-notify", &["host"]),
-        ("agent-client-protocol-schema", &["ctl", "decide"]),
+        ("agent-client-protocol-schema", &["ctl", "decide", "demo"]),
         ("clap", &["ctl", "supervisor"]),
         ("rmcp", &["ctl"]),
         ("minijinja", &["note"]),
@@ -137,7 +137,11 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         ("supervisor/schedule", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/plugin-host", &["agentd-"], &["agentd-directory", "agentd-glob"]),
         ("supervisor/decide", &["tokio", "tracing", "nix", "agentd-host", "agentd-environment", "agentd-journal"], &[]),
-        ("supervisor/ctl", &["agentd-"], &["agentd-api", "agentd-directory", "agentd-glob", "agentd-secret-names"]),
+        (
+            "supervisor/ctl",
+            &["agentd-"],
+            &["agentd-api", "agentd-demo", "agentd-directory", "agentd-glob", "agentd-screen", "agentd-secret-names"],
+        ),
     ] {
         let (_, manifest) =
             crates.iter().find(|(name, _)| name == folder).unwrap_or_else(|| panic!("no crate {folder}"));

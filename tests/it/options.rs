@@ -1,5 +1,5 @@
-//! Mode, model and other options of the agent: wanted by a session or an agent's configuration, changed while it lives,
-//! and set again where the agent has forgotten them.
+//! Mode, model and other options of the agent. A session or an agent's configuration wants them, a change takes effect
+//! at once, and a new process of the agent gets them again.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ async fn a_session_begins_with_its_mode_and_model_and_a_change_is_set_at_once() 
     let view: OptionsView = daemon.client.get(&session.path("/options")).await.expect(200);
     let modes: Vec<&str> = view.options[0].values.iter().map(|value| value.value.as_str()).collect();
     assert_eq!((view.options[0].id.as_str(), modes), ("mode", vec!["ask", "plan", "code"]));
-    // What the agent does not offer is said, and the session goes on.
+    // A condition names the missing value, and the session continues.
     change(&daemon, &session, json!({ "model": "huge" })).await;
     let refused = "model: the agent does not offer \"huge\" for model, but small, large";
     session.wait_for("a warning", |view| applied(view) == Some((ConditionStatus::False, refused))).await;
@@ -67,7 +67,7 @@ async fn what_was_changed_in_the_conversation_is_set_again_in_another_process_of
     });
     daemon.run().await;
     let session = daemon.session(&scripted(&daemon, &["--modes"], json!({ "mode": "plan" }))).await;
-    // The agent leaves the plan by itself. Nobody puts it back.
+    // The agent leaves the plan by itself, and agentd does not put it back.
     session.turn("mode code").await;
     are(&session, Some("code"), "small").await;
     change(&daemon, &session, json!({ "model": "large" })).await;

@@ -90,7 +90,7 @@ const METHODS: usize = 8;
 const LONGEST: usize = 300;
 
 impl LoginMethod {
-    /// Reads the methods from the result of `initialize`. Texts are cut, and what cannot be read is left out.
+    /// Reads the methods from the result of `initialize`. Cuts long texts, and leaves out invalid methods.
     pub fn of(result: &Value) -> Vec<Self> {
         let methods = result.get("authMethods").and_then(Value::as_array).into_iter().flatten();
         methods.filter_map(read).take(METHODS).collect()

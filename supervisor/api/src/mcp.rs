@@ -63,10 +63,11 @@ pub struct SecretText {
     pub secret: String,
     /// Text before the secret, such as `Bearer `. Default: none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[cfg_attr(feature = "schema", schemars(extend("default" = "")))]
     pub prefix: String,
 }
 
-/// What a session says about a server: whether it wants a configured one, or a server of its own.
+/// A session's choice about a server: a configured server or not, or a server of the session's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "true, false, or a table with `command` or `url`")]
 pub enum McpChoice {

@@ -71,7 +71,7 @@ reasons! {
     REPOSITORY_NOT_REMOVED = "RepositoryNotRemoved",
     /// The repository was to be removed, and has work that would be lost.
     REPOSITORY_HAS_WORK = "RepositoryHasWork",
-    /// The agent opens no conversation, because nobody has logged in.
+    /// The agent opens no conversation, for lack of a login.
     NOT_LOGGED_IN = "NotLoggedIn",
     /// The agent refused a prompt, because its login has ended.
     LOGIN_LOST = "LoginLost",
@@ -85,7 +85,7 @@ reasons! {
     OPTIONS_SET = "OptionsSet",
     /// The agent does not offer an option or its value, or refused the value. The message names each option.
     OPTION_NOT_SET = "OptionNotSet",
-    /// The agent does not answer a request that sets an option. The session goes on.
+    /// The agent does not answer a request that sets an option. The session continues.
     OPTION_UNANSWERED = "OptionUnanswered",
     /// The workflow is in force.
     IN_FORCE = "InForce",

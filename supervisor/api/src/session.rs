@@ -152,8 +152,8 @@ conditions! {
     /// True while the agent requires a login: it refused to open the conversation, or a prompt. Absent if the agent has
     /// not asked for a login in this launch.
     AuthenticationRequired,
-    /// The agent was given the session's MCP servers. False names those that it was not given, and is a warning. Present
-    /// only if the session has any besides agentd's own.
+    /// The agent was given the session's MCP servers. False names those that it was not given, and is a warning.
+    /// Present only if the session has any besides agentd's own.
     McpServersGiven,
     /// The options of the agent, such as its mode and its model, have the values that the session wants. False is a
     /// warning. Present only if the session wants a value.

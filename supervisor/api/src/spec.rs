@@ -366,7 +366,7 @@ const fn field(name: &'static str, effect: Effect, notation: Notation, detail: &
 }
 
 /// Detail of the fields for the agent's options.
-const OPTION: &str = "The condition `OptionsApplied` says what the agent does not take.";
+const OPTION: &str = "The condition `OptionsApplied` names what the agent does not take.";
 
 /// All fields of the specification. A change of `environment`, `labels`, `mcp`, `options` or `workflow` is one change,
 /// whatever it contains.

@@ -138,9 +138,9 @@ pub struct Agent {
     /// stricter level.
     #[serde(default)]
     pub isolation: Isolation,
-    /// MCP servers of the agent's sessions: `true` for all that the configuration has for them and agentd's own,
-    /// `false` for none, or a list of names, in which `agentd` is agentd's own. Default: `true`, with agentd's own as
-    /// `mcp.enabled` says.
+    /// MCP servers of the agent's sessions: `true` for all, `false` for none, or a list of names. In a list, `agentd`
+    /// is agentd's own server. Default: all that the configuration has for the agent, and agentd's own as in
+    /// `mcp.enabled`.
     #[serde(default)]
     pub mcp: Option<AgentMcp>,
     /// Mode in which the agent's sessions work: one that the agent offers, or a part of its name that no other mode

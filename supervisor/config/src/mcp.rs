@@ -98,8 +98,8 @@ impl Mcp {
         }
     }
 
-    /// Returns the configured servers of a session, by name. A list of an agent counts whatever the servers themselves
-    /// say of their agents and directories.
+    /// Returns the configured servers of a session, by name. A list of an agent overrides the agents and directories of
+    /// the servers.
     pub fn of(
         &self,
         (agent, of_agent): (&str, Option<&AgentMcp>),

@@ -7,7 +7,7 @@ use agentd_api::surrogates::replace_lone_surrogates;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::change::Change;
+use agentd_screen::change::Change;
 
 /// Message of the agent with a meaning for the user.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 use agentd_api::permission::ToolDiff;
 use agentd_api::session::PermissionRequest;
 
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Number of lines shown of each side of a change.
 const DIFF_LINES: usize = 20;

@@ -9,7 +9,7 @@ use agentd_api::degraded::NOT_LEFT_OUT;
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
 
-use crate::terminal;
+use agentd_screen::terminal;
 
 /// Number of lines of the agent's stderr that a failure shows, counted from the end.
 pub(crate) const STDERR_LINES: usize = 8;
@@ -20,7 +20,7 @@ const REASON_LINES: usize = 20;
 /// Maximum width of a line of the reason, in columns.
 const REASON_COLUMNS: usize = 1_000;
 
-/// Reason of a turn that the agent refused because nobody has logged in. A launch has the reason
+/// Reason of a turn that the agent refused for lack of a login. A launch has the reason
 /// `AuthenticationRequired` instead, with the remedy in the daemon's message.
 pub(crate) const LOGIN_FOR_PROMPT: &str = "LoginForPrompt";
 

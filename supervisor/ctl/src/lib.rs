@@ -1,27 +1,23 @@
-//! The command line of agentd, `agentctl`, and the built-in demo agent.
+//! The command line of agentd, `agentctl`.
 //!
 //! `agentctl` uses only the public HTTP interface of the daemon.
 
 mod acp;
 mod args;
 mod attach;
-mod change;
 mod client;
 mod commands;
 mod compatibility;
 mod completion;
 mod conversation;
-pub mod demo_agent;
 mod details;
 mod documents;
 mod editor;
 mod error;
 mod failure;
 mod input;
-mod markdown;
 mod mcp;
 mod output;
-mod painted;
 mod parent;
 mod prerequisite;
 mod reach;
@@ -34,8 +30,6 @@ mod spec_patch;
 mod specs;
 mod start;
 mod stream;
-mod table;
-mod terminal;
 mod terminal_variables;
 #[cfg(test)]
 mod testing;

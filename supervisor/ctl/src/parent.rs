@@ -62,7 +62,8 @@ mod tests {
     fn flags_replace_the_parents_values_and_repositories_are_added() {
         let parent = spec(serde_json::json!({
             "directory": "/w", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v1" }],
-            "requires": ["vpn"], "tags": ["lab"], "env_setup": "module load gcc", "isolation": "guard", "mode": "plan", "options": { "effort": "low" },
+            "requires": ["vpn"], "tags": ["lab"], "env_setup": "module load gcc", "isolation": "guard",
+            "mode": "plan", "options": { "effort": "low" },
             "permissions": "allow", "environment": { "source": "terminal", "snapshot": "s1" },
         }));
         let own = spec(serde_json::json!({

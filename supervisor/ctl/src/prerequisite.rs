@@ -3,7 +3,7 @@
 
 use agentd_api::prerequisite::{CheckReport, Outcome};
 
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Formats the outcome and the summary of a check, with the facts and the remedy below.
 pub(crate) fn described(report: &CheckReport, screen: Screen) -> String {

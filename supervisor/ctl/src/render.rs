@@ -6,12 +6,12 @@ use std::io::{self, Write};
 use agentd_api::event::TurnEnded;
 use agentd_api::session::{PermissionOrigin, PermissionRequest};
 
-use crate::change::{Change, Side};
 use crate::conversation::Item;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::markdown::Markdown;
-use crate::terminal::{Screen, TextStyle};
+use agentd_screen::change::{Change, Side};
+use agentd_screen::markdown::Markdown;
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Maximum number of lines of a note to the agent, unless `--verbose` is given.
 const NOTE_LINES: usize = 8;

@@ -1,8 +1,8 @@
 //! Options of the agent: its mode, its model and others. Pure.
 //!
-//! What a session wants of an option comes from the first of these that names it: the specification, a variable of the
-//! environment with the name of the Kubernetes runner, the agent's configuration. The record `environment.built` has
-//! the values of the variables and of the configuration.
+//! The wanted value of an option comes from the first source that has one. These are the specification, a variable of
+//! the Kubernetes runner, and the agent's configuration. The record `environment.built` has the values of the variables
+//! and of the configuration.
 //!
 //! Many agents forget their options with their process. So a value that a request or the agent itself has changed in
 //! this conversation is remembered, and set again in each later launch. A changed wish replaces it.
@@ -139,7 +139,7 @@ impl State {
         options.requested.insert(option, (value, error));
     }
 
-    /// Applies what the agent says of its options by itself.
+    /// Applies a change that the agent reports by itself.
     pub(crate) fn options_updated(&mut self, update: OptionUpdate) {
         let Run::Running(running) = &mut self.run else { return };
         let options = &mut running.options;
@@ -342,7 +342,7 @@ fn offer(option: &OfferedOption) -> String {
     format!(", but {}{more}", values.join(", "))
 }
 
-/// Records that the agent does not answer a request that sets an option. The session goes on without the option.
+/// Records that the agent does not answer a request that sets an option. The session continues without the option.
 pub(crate) fn unanswered(state: &State, rpc: u64, seconds: u64, facts: &Facts<'_>) -> Option<Batch> {
     let Run::Running(running) = &state.run else { return None };
     let Some(Pending::Option { option, value }) = running.pending.get(&rpc) else { return None };
@@ -445,7 +445,7 @@ mod tests {
         let mode = update(r#""sessionUpdate":"current_mode_update","currentModeId":"code""#.to_owned());
         apply(&mut state, 7, "agent.out", &mode);
         assert_eq!((current(&state, "mode"), state.changed_options.of(MODE)), (Some("code"), Some("code")));
-        // What cannot be read changes nothing.
+        // Invalid updates change nothing.
         for strange in
             [r#""sessionUpdate":"config_option_update""#, r#""sessionUpdate":"current_mode_update","modeId":7"#]
         {

@@ -204,8 +204,8 @@ mod armed {
         }
     }
 
-    /// Blocks the caller, and no other task. A task that the caller woke just before, for example the one that
-    /// sends an HTTP answer, waits for the caller's worker thread, and no other worker takes it over.
+    /// Blocks the caller, and no other task. A task that the caller woke just before waits for the caller's worker
+    /// thread, and no other worker takes it over. Such a task may send an HTTP answer.
     fn hold_up(wait: impl FnOnce()) {
         use tokio::runtime::{Handle, RuntimeFlavor};
         match Handle::try_current() {
@@ -248,7 +248,7 @@ mod tests {
     fn a_pause_does_not_hold_up_a_task_that_was_woken_just_before() {
         std::fs::write(directory().join(Point::DaemonStopBefore.name()), "pause").unwrap();
         let hit = directory().join(format!("{}.hit", Point::DaemonStopBefore.name()));
-        // With one worker thread, nobody else could run the woken task.
+        // With one worker thread, no other thread could run the woken task.
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
         let (wake, woken) = tokio::sync::oneshot::channel::<()>();
         let (tell, told) = std::sync::mpsc::channel();

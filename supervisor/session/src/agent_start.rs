@@ -1,5 +1,5 @@
-//! The start of an agent outside of a session, for a login at the owner's terminal: its command, and the environment that
-//! a launch would build.
+//! The start of an agent outside of a session, for a login at the owner's terminal: its command, and the environment
+//! that a launch would build.
 
 use std::sync::Arc;
 

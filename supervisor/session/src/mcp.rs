@@ -1,7 +1,7 @@
 //! MCP servers of a session: agentd's own, and those of the configuration and of the session.
 //!
-//! agentd's own server is the program `agentctl` beside the daemon's own program. It calls the control endpoint from inside the
-//! session, so it may do what every process of the session may do.
+//! agentd's own server is the program `agentctl` beside the daemon's own program. It calls the control endpoint from
+//! inside the session, so it may do what every process of the session may do.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -103,7 +103,7 @@ pub(crate) fn check(config: &Config, spec: &SessionSpec) -> Result<(), String> {
 #[derive(Debug, Default)]
 pub(crate) struct ServersOfLaunch {
     pub launched: Vec<LaunchedServer>,
-    /// The secrets in the place of their placeholders.
+    /// The secrets that replace their placeholders.
     pub fills: Vec<Fill>,
 }
 

@@ -1,4 +1,4 @@
-//! Logins: an agent without one, with a key as a secret, with a login of its own, and one that loses it in mid-life.
+//! Logins: none, a key as a secret, a login of the agent's own, and a login that ends in mid-life.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -35,8 +35,9 @@ async fn a_launch_without_a_login_says_which_ways_there_are() {
     assert_eq!((status, reason), (ConditionStatus::True, "NotLoggedIn"));
     assert_eq!(
         message,
-        "the agent requires a login first: Nobody has logged in (-32000); log in with `agentctl agent login locked` (it \
-         offers: Use an API key, Log in in the browser, Log in here in a terminal, A variable: set SCRIPTED_TOKEN), or \
+        "the agent requires a login first: Nobody has logged in (-32000); log in with `agentctl agent login \
+         locked` (it offers: Use an API key, Log in in the browser, Log in here in a terminal, A variable: set \
+         SCRIPTED_TOKEN), or \
          give its key as a secret in agentd.toml, then `agentctl resume`"
     );
     let kinds: Vec<&str> = view.status.login_methods.iter().map(|method| method.kind.as_str()).collect();
@@ -60,7 +61,7 @@ async fn an_agent_with_its_key_as_a_secret_logs_in_by_itself() {
     session.stop().await;
     session.resume().await;
     assert_eq!((session.turn("say again").await.text, required(&session.view().await)), ("again".to_owned(), None));
-    // Without the key, the agent's own words say so.
+    // Without the key, the message has the agent's own words.
     std::fs::remove_file(&file).unwrap();
     daemon.configure(|config| config.replace("agents = [\"locked\"]\n", "agents = [\"locked\"]\nrequired = false\n"));
     daemon.client.post("/v1/reload", &json!({})).await.expect::<Value>(200);

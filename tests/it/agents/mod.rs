@@ -1,4 +1,4 @@
-//! What an agent gets and needs before its conversation: MCP servers, and a login.
+//! MCP servers and logins, which agents get before their conversation.
 
 mod login;
 mod servers;

@@ -62,7 +62,7 @@ async fn an_agent_gets_a_configured_server_with_its_secret_and_no_record_has_the
     let view = session.view().await;
     assert_eq!(condition(&view), Some((ConditionStatus::True, "lab")));
     assert_eq!((view.status.mcp[0].name.as_str(), view.status.mcp[0].origin), ("lab", McpOrigin::Configuration));
-    // The same for a resume, under another daemon.
+    // A resume under another daemon gives the server again.
     session.stop().await;
     daemon.kill9();
     daemon.run().await;

@@ -9,9 +9,9 @@ use clap::Subcommand;
 pub(crate) enum AgentCommand {
     /// Log in to an agent, in the environment that its sessions have
     ///
-    /// Starts the agent here, lists the login methods that it offers, and carries out one: the agent's own, which often
-    /// opens a browser, or a program at this terminal. For a method that reads a key from a variable, says which
-    /// variable is missing.
+    /// Starts the agent here, and carries out one of its login methods. The agent's own method often opens a browser.
+    /// Another kind runs a program at this terminal. For a method that reads a key from a variable, names the missing
+    /// variable.
     Login {
         /// A configured agent
         agent: AgentName,

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::facts::SlashCommand;
-use crate::painted;
-use crate::terminal::Screen;
+use agentd_screen::painted;
+use agentd_screen::terminal::Screen;
 
 /// Maximum number of entries that are read of a directory.
 const ENTRIES: usize = 2_000;
@@ -122,12 +122,16 @@ impl Completion {
             let mark = if is_selected { "› " } else { "  " };
             let row = format!("{mark}{text}{space}  {}", screen.line(&choice.note));
             let row = painted::clip(row.trim_end(), columns);
-            let look = if is_selected { crate::terminal::TextStyle::Bold } else { crate::terminal::TextStyle::Dim };
+            let look = if is_selected {
+                agentd_screen::terminal::TextStyle::Bold
+            } else {
+                agentd_screen::terminal::TextStyle::Dim
+            };
             rows.push(screen.paint(look, &row));
         }
         let more = self.choices.len() - rows.len();
         if more > 0 {
-            rows.push(screen.paint(crate::terminal::TextStyle::Dim, &format!("  {more} more")));
+            rows.push(screen.paint(agentd_screen::terminal::TextStyle::Dim, &format!("  {more} more")));
         }
         rows
     }

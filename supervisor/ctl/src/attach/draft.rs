@@ -6,8 +6,8 @@
 use crossterm::event::Event;
 use reedline::{EditCommand, EditMode as _, Emacs, KeyCode, KeyModifiers, Reedline, ReedlineEvent, ReedlineRawEvent};
 
-use crate::painted;
-use crate::terminal::harmless;
+use agentd_screen::painted;
+use agentd_screen::terminal::harmless;
 
 /// Meaning of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -21,8 +21,8 @@ use super::search::{Search, Transcript};
 use super::status::{self, Work};
 use super::tty::Tty;
 use crate::input;
-use crate::painted;
-use crate::terminal::{Screen, TextStyle};
+use agentd_screen::painted;
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Shortest time between two drawings.
 const FRAME: Duration = Duration::from_millis(30);

@@ -2,8 +2,8 @@
 
 use std::collections::VecDeque;
 
-use crate::painted;
-use crate::terminal::{Screen, TextStyle};
+use agentd_screen::painted;
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Maximum number of lines that are kept.
 const KEPT: usize = 100_000;

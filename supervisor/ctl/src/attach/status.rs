@@ -5,8 +5,8 @@ use std::time::Duration;
 use agentd_api::completion::Usage;
 
 use super::facts::Facts;
-use crate::painted;
-use crate::terminal::{Screen, TextStyle};
+use agentd_screen::painted;
+use agentd_screen::terminal::{Screen, TextStyle};
 
 const SPINNER: [&str; 10] = ["⠋", "⠙", "⠹", "⠸", "⠼", "⠴", "⠦", "⠧", "⠇", "⠏"];
 /// Time between two pictures of the spinner.

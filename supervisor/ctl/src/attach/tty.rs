@@ -14,7 +14,7 @@ use crossterm::terminal;
 use nix::sys::signal::{Signal, raise};
 use tokio::sync::mpsc;
 
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Bracketed paste: a pasted text is one event, and its newlines end no prompt.
 const ENTER: &[u8] = b"\x1b[?2004h";

@@ -18,8 +18,8 @@ use tokio::time::timeout;
 use super::{Context, label, tell};
 use crate::error::Error;
 use crate::spec::absolute;
-use crate::terminal::Screen;
 use crate::way::Way;
+use agentd_screen::terminal::Screen;
 
 /// Time for the answer to `initialize`.
 const INITIALIZE: Duration = Duration::from_mins(1);

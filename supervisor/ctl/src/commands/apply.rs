@@ -22,7 +22,7 @@ use crate::error::{Error, exit};
 use crate::spec;
 use crate::specs::{self, Plan, WantedFiles, WantedSession, shown};
 use crate::stream::patiently;
-use crate::terminal::{Screen, TextStyle};
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Time limit for one session while other clients change it.
 const PATIENCE: Duration = Duration::from_secs(15);

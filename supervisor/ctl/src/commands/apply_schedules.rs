@@ -12,7 +12,7 @@ use super::{Context, print};
 use crate::error::Error;
 use crate::specs::{WantedSchedule, shown};
 use crate::stream::patiently;
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Number of attempts while other clients change a schedule.
 const ATTEMPTS: usize = 10;

@@ -8,7 +8,7 @@ use agentd_api::audit::{AuditList, AuditRecord};
 use super::{Context, print_document, tell};
 use crate::args::AuditArgs;
 use crate::error::Error;
-use crate::table::{Cut, Table};
+use agentd_screen::table::{Cut, Table};
 
 pub(super) async fn audit(context: &Context, args: &AuditArgs) -> Result<u8, Error> {
     let session = args.session.as_deref();

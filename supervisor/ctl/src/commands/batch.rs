@@ -19,7 +19,7 @@ use crate::parent::completed;
 use crate::render::answers;
 use crate::spec::{create, is_no_prompt, spec};
 use crate::stream::{EventStream, Next};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// The result as JSON: that of the session, with its id and name.
 #[derive(Serialize)]

@@ -15,9 +15,9 @@ use super::{Context, print, tell};
 use crate::args::CheckArgs;
 use crate::error::{Error, exit};
 use crate::prerequisite;
-use crate::table::age;
-use crate::table::{Cut, Table};
-use crate::terminal::{self, Screen, TextStyle};
+use agentd_screen::table::age;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::{self, Screen, TextStyle};
 
 /// Pause between two rounds of `--watch`.
 const PAUSE: Duration = Duration::from_secs(2);

@@ -8,8 +8,8 @@ use agentd_api::configuration::{ConfigurationCheck, ConfigurationPaths, Configur
 use super::{Context, print, print_document, tell};
 use crate::args::config::ConfigCommand;
 use crate::error::{Error, exit};
-use crate::terminal::Screen;
 use crate::tool::{Document, ask_of};
+use agentd_screen::terminal::Screen;
 
 const TOOL: &str = "config-tool";
 

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 
 use crate::error::Error;
 use crate::input::Input;
-use crate::terminal::{Screen, TextStyle};
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Prints the question and returns whether the user confirms. Returns `None` without a terminal to ask on.
 pub(super) async fn confirmed(question: &str) -> Result<Option<bool>, Error> {

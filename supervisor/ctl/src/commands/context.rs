@@ -6,8 +6,8 @@ use super::{Context, print, print_document, tell};
 use crate::args::context::{ContextArgs, HintArgs, TitleArgs};
 use crate::error::Error;
 use crate::spec::prompt_text;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 /// Shows the context, or changes one of its sets and shows the result.
 pub(super) async fn context(context: &Context, args: ContextArgs) -> Result<u8, Error> {

@@ -8,7 +8,7 @@ use super::{Context, label, print, print_document, tell};
 use crate::args::files::{GetArgs, Output};
 use crate::error::Error;
 use crate::specs::{Format, portable};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// A session, and its document with the fields that this version does not know.
 struct Found {

@@ -2,8 +2,8 @@
 
 use super::{Context, print, print_document};
 use crate::error::Error;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn agents(context: &Context) -> Result<u8, Error> {
     let document = context.client.agents().await?;

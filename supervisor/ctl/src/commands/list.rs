@@ -13,8 +13,8 @@ use crate::error::Error;
 use crate::failure::Failure;
 use crate::prerequisite::Missing;
 use crate::session::{agent, lacking, progress, question, stale};
-use crate::table::{Cut, Table, age};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table, age};
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn ls(context: &Context, all: bool, label: Option<Selector>) -> Result<u8, Error> {
     let document = context.client.list(label).await?;

@@ -49,14 +49,13 @@ use hyper::body::Bytes;
 use crate::args::agent::AgentCommand;
 use crate::args::{Cli, Command, Global, NoteCommand};
 use crate::client::Client;
-use crate::demo_agent;
 use crate::documents;
 use crate::error::Error;
 use crate::reach::reach;
-use crate::start::Starter;
-use crate::table::Table;
-use crate::terminal::{self, Screen};
+use crate::start::{Starter, home_directory};
 use crate::way::Way;
+use agentd_screen::table::Table;
+use agentd_screen::terminal::{self, Screen};
 
 /// Time limit of an agent's start.
 const START_WAIT: Duration = Duration::from_mins(1);
@@ -75,8 +74,8 @@ struct Context {
 /// Runs a command and returns its exit status.
 pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
     if matches!(cli.command, Command::DemoAgent) {
-        let settings = demo_agent::Settings::of_this_process().map_err(Error::Setup)?;
-        return demo_agent::serve(io::stdin(), io::stdout(), settings).map(|()| 0).map_err(Error::Output);
+        let settings = agentd_demo::Settings::of_this_process(home_directory).map_err(Error::Setup)?;
+        return agentd_demo::serve(io::stdin(), io::stdout(), settings).map(|()| 0).map_err(Error::Output);
     }
     match &cli.command {
         Command::Completions { shell } => {

@@ -5,7 +5,7 @@ use agentd_api::session::ResumeNote;
 
 use super::{Context, print, print_document, tell};
 use crate::error::Error;
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn preview(context: &Context, session: &str) -> Result<u8, Error> {
     let id = context.client.find(session).await?.value.id;

@@ -4,8 +4,8 @@ use agentd_api::options::OptionView;
 
 use super::{Context, label, print_document, tell};
 use crate::error::Error;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 /// Number of values of an option that the list has. Agents offer some hundred models.
 const VALUES: usize = 12;

@@ -7,8 +7,8 @@ use super::confirm::confirmed;
 use super::{Context, print, print_document, tell};
 use crate::args::prune::PruneArgs;
 use crate::error::{Error, exit};
-use crate::table::{Cut, Table, size, span};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table, size, span};
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn prune(context: &Context, args: &PruneArgs) -> Result<u8, Error> {
     let request = args.request();

@@ -7,7 +7,7 @@ use agentd_api::plugin::ReloadView;
 
 use super::{Context, print, print_document, tell};
 use crate::error::{Error, exit};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Reloads the configuration. Returns exit status 1 if a part of the files is not in force.
 pub(super) async fn reload(context: &Context, dry_run: bool) -> Result<u8, Error> {

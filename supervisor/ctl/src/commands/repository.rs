@@ -12,8 +12,8 @@ use crate::client::Document;
 use crate::error::Error;
 use crate::repository::{address, head};
 use crate::spec::absolute;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 /// Time limit of the wait for a repository: the longest that the daemon allows.
 const WAIT: Duration = Duration::from_mins(10);

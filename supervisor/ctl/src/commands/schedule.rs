@@ -20,8 +20,8 @@ use crate::args::schedule::{AddArgs, ConcurrencyArg, ScheduleCommand};
 use crate::client::{Client, Document};
 use crate::error::Error;
 use crate::spec::{absolute, is_no_prompt, prompt_text, send_terminal, spec};
-use crate::table::{Cut, Table, age, span};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table, age, span};
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn schedule(context: &Context, command: ScheduleCommand) -> Result<u8, Error> {
     match command {

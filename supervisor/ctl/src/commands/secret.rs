@@ -6,8 +6,8 @@ use agentd_api::secret::{SecretList, SecretView};
 use super::{Context, print_document};
 use crate::args::SecretCommand;
 use crate::error::{Error, exit};
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn secret(context: &Context, command: SecretCommand) -> Result<u8, Error> {
     let document = match command {

@@ -9,9 +9,9 @@ use super::{Context, print, print_document, tell};
 use crate::args::SnapshotCommand;
 use crate::client::Document;
 use crate::error::Error;
-use crate::table::age;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::age;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 /// Time limit of a refresh: a login shell may take its whole deadline twice.
 const REFRESH_WAIT: Duration = Duration::from_mins(5);

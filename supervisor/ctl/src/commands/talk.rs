@@ -16,7 +16,7 @@ use crate::failure::{Failure, LOGIN_FOR_PROMPT};
 use crate::parent::completed;
 use crate::session;
 use crate::spec::{create, is_no_prompt, prompt_text, read_schema, spec};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     if args.spec.batch.batch {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::{Context, print};
 use crate::compatibility::{Finding, ask, findings};
 use crate::error::Error;
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Compares the new build with the running daemon. Returns exit status 0 if the new build can take over, otherwise 1.
 pub(super) async fn check(context: &Context, program: Option<PathBuf>) -> Result<u8, Error> {

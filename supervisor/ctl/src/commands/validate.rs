@@ -4,7 +4,7 @@ use agentd_api::validation::{ValidationView, Warning};
 
 use super::{Context, print, print_document, tell};
 use crate::error::{Error, exit};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn validate(context: &Context, session: &str) -> Result<u8, Error> {
     let id = context.client.find(session).await?.value.id;

@@ -13,8 +13,8 @@ use super::environment::allow_file;
 use super::{Context, label, print, print_document, tell};
 use crate::args::workflow::{UseArgs, WorkflowCommand};
 use crate::error::Error;
-use crate::terminal::Screen;
 use crate::workflow::of_source;
+use agentd_screen::terminal::Screen;
 
 /// Longest wait for a change.
 const WAIT: Duration = Duration::from_mins(10);

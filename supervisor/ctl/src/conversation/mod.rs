@@ -18,10 +18,10 @@ use agentd_api::staleness::{StaleFinding, StalePolicy};
 use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
-use crate::change::Change;
 use crate::error::exit;
 use crate::failure::{Failure, LOGIN_FOR_PROMPT, LastWords};
 use crate::prerequisite::awaited;
+use agentd_screen::change::Change;
 
 /// Item to show to the user.
 #[derive(Debug, Clone, PartialEq, Eq)]

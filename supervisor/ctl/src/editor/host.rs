@@ -93,7 +93,7 @@ pub(super) async fn is_same_directory(a: &Path, b: &Path) -> bool {
 pub(super) fn tell(session: &str, text: &str) {
     use std::io::Write as _;
 
-    let text = crate::terminal::for_stderr(&format!("agentctl acp: session {session}: {text}\n")).to_string();
+    let text = agentd_screen::terminal::for_stderr(&format!("agentctl acp: session {session}: {text}\n")).to_string();
     // An editor that closed it reads nothing.
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -7,8 +7,8 @@ use super::wire::{INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, Refusal};
 use crate::error::Error;
 use crate::failure::{Failure, LOGIN_FOR_PROMPT};
 use crate::prerequisite::described;
-use crate::terminal::Screen;
 use agentd_api::reason::{AUTHENTICATION_REQUIRED, AUTHENTICATION_REQUIRED_CODE};
+use agentd_screen::terminal::Screen;
 
 /// Returns the error that an editor gets. The message has the remedy, because editors show nothing else.
 pub(super) fn of(error: &Error) -> Refusal {

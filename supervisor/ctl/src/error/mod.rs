@@ -16,7 +16,7 @@ pub(crate) use service::ServiceError;
 use crate::failure::Failure;
 use crate::prerequisite;
 use crate::specs::Mistake;
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// The exit statuses, as `--help` documents them.
 pub(crate) mod exit {
@@ -197,7 +197,7 @@ impl Error {
             let _ = out.write_all(raw.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
         }
         // A failure to write to standard error cannot be reported anywhere.
-        let _ = io::stderr().write_all(crate::terminal::for_stderr(&self.report_text()).as_bytes());
+        let _ = io::stderr().write_all(agentd_screen::terminal::for_stderr(&self.report_text()).as_bytes());
     }
 
     /// Returns the error and its hint as lines for people.

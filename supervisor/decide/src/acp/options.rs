@@ -174,7 +174,7 @@ pub fn option_of(params: &RawValue) -> Option<(String, String)> {
     Some((text(&params, "configId")?, value))
 }
 
-/// What an agent says of its options in a `session/update`.
+/// An agent's message about its options in a `session/update`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OptionUpdate {
     /// The mode is now this one.

@@ -57,7 +57,7 @@ pub struct Surroundings<'a> {
     pub own: Option<&'a OwnServer>,
     /// The session's MCP servers.
     pub mcp: &'a [LaunchedServer],
-    /// What the agent takes.
+    /// Abilities of the agent.
     pub capabilities: Capabilities,
 }
 

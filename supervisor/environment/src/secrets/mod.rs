@@ -146,8 +146,9 @@ impl Secrets {
         self.named.iter().map(view).collect()
     }
 
-    /// Reads the secrets of a session's environment. `login` runs only if a secret is a variable of the login shell. `directory`
-    /// is the session's directory with links resolved. Without it, secrets for particular directories are withheld.
+    /// Reads the secrets of a session's environment. `login` runs only if a secret is a variable of the login shell.
+    /// `directory` is the session's directory with links resolved. Without it, secrets for particular directories are
+    /// withheld.
     pub async fn take(
         &self,
         agent: &str,

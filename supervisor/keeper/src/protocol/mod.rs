@@ -224,7 +224,7 @@ pub struct NewRecord {
 /// A placeholder in lines for the agent, and the text in its place.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Fill {
-    /// The placeholder, as it stands in a JSON string.
+    /// The placeholder in a JSON string.
     pub placeholder: String,
     /// The text, which can be a secret.
     pub text: String,

@@ -30,10 +30,10 @@ use crate::service::manager::Service;
 use crate::service::survey::Units;
 use crate::service::survey::lingers;
 use crate::service::{ServiceError, launchd, own_directory, survey};
-use crate::table::{Cut, Table};
-use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask_of;
 use crate::way::Way;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Time limit of a healthy daemon's answer.
 const MOMENT: Duration = Duration::from_secs(5);

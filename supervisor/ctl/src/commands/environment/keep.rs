@@ -8,7 +8,7 @@ use crate::args::environment::KeepArgs;
 use crate::commands::{Context, print, print_document, tell};
 use crate::error::{Error, exit};
 use crate::spec::absolute;
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn keep(context: &Context, args: KeepArgs) -> Result<u8, Error> {
     let KeepArgs { names, agent, directory, dry_run } = args;

@@ -14,8 +14,8 @@ use serde::Serialize;
 use super::{Context, print, print_document, tell};
 use crate::args::{Against, EnvArgs, Range};
 use crate::error::{Error, exit};
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 use home::HomeDiffers;
 use terminal::Terminal;
 

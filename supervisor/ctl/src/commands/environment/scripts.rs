@@ -16,8 +16,8 @@ use crate::commands::confirm::confirmed;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
 use crate::spec::absolute;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result<u8, Error> {
     match command {

@@ -17,9 +17,9 @@ use serde::Serialize;
 use super::home::HomeDiffers;
 use crate::commands::{Context, print, tell};
 use crate::error::Error;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
 use crate::terminal_variables::terminals_own;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 /// Steps that keep the variables in the setting `allow`.
 const KEEPERS: [&str; 2] = ["whitelist", "snapshot"];
@@ -225,7 +225,7 @@ fn is_list(name: &str, value: &[u8], other: &[u8]) -> bool {
 
 fn report(difference: &Difference, screen: Screen, values: bool) -> String {
     let mut parts = Vec::new();
-    let columns = crate::terminal::columns();
+    let columns = agentd_screen::terminal::columns();
     parts.extend(difference.home_differs.iter().map(|differs| screen.line(&differs.line()) + "\n"));
     if !difference.missing.is_empty() {
         let mut table =

@@ -8,8 +8,8 @@ use agentd_api::plugin_tool::Check;
 use crate::args::plugin::CheckArgs;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
-use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask;
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Checks a component. Returns exit status 0 if agentd would load it and refuse none of its requests.
 pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Error> {

@@ -8,8 +8,8 @@ use agentd_api::plugin_tool::Inspection;
 
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
-use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask;
+use agentd_screen::terminal::{Screen, TextStyle};
 
 pub(super) async fn inspect(context: &Context, file: &Path) -> Result<u8, Error> {
     let document = ask::<Inspection>([OsStr::new("inspect"), file.as_os_str()]).await?;

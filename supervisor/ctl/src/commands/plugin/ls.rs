@@ -5,9 +5,9 @@ use jiff::Timestamp;
 
 use super::super::{Context, print, print_document, tell};
 use crate::error::{Error, exit};
-use crate::table::age;
-use crate::table::{Cut, Table};
-use crate::terminal::Screen;
+use agentd_screen::table::age;
+use agentd_screen::table::{Cut, Table};
+use agentd_screen::terminal::Screen;
 
 /// Lists the plugins. Returns exit status 1 if a plugin is not in use.
 pub(super) async fn ls(context: &Context) -> Result<u8, Error> {

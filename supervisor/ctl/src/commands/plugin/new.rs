@@ -12,7 +12,7 @@ use super::templates::{self, Part};
 use crate::args::plugin::{Language, NewPluginArgs};
 use crate::commands::print;
 use crate::error::{Error, NewError};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Name of the plugin in the templates.
 const PLACEHOLDER: &str = "my-plugin";

@@ -8,8 +8,8 @@ use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun};
 use crate::args::plugin::TestArgs;
 use crate::commands::{Context, print, print_document};
 use crate::error::Error;
-use crate::terminal::{Screen, TextStyle};
 use crate::tool::ask;
+use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Runs the cases. Returns exit status 0 if every case passes or was updated, otherwise 1.
 pub(super) async fn test(context: &Context, args: TestArgs) -> Result<u8, Error> {

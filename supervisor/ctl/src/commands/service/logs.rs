@@ -19,7 +19,7 @@ use crate::service::host::{Host, line};
 use crate::service::journal::has_user_journal;
 use crate::service::manager::Service;
 use crate::service::{material, survey};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 /// Time limit for the daemon to identify the session.
 const PATIENCE: Duration = Duration::from_secs(3);

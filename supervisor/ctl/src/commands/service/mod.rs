@@ -19,7 +19,7 @@ use crate::args::service::ServiceCommand;
 use crate::error::Error;
 use crate::service::host::Host;
 use crate::service::own_directory;
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn service(context: &Context, command: ServiceCommand) -> Result<u8, Error> {
     let host = Host::this().map_err(Error::Setup)?;

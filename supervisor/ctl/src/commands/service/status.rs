@@ -12,7 +12,7 @@ use crate::service::host::Host;
 use crate::service::manager::Service;
 use crate::service::record::Standing;
 use crate::service::survey::{self, Running, Survey, UnitState};
-use crate::terminal::Screen;
+use agentd_screen::terminal::Screen;
 
 pub(super) async fn status(context: &Context, host: &Host, from: &Path, which: &WhichArgs) -> Result<u8, Error> {
     let service = Service::find(host, which).await?;

@@ -25,7 +25,7 @@ const LARGEST: usize = 32 << 10;
 
 /// Text of one answer that arrives in parts.
 #[derive(Debug)]
-pub(crate) struct Markdown {
+pub struct Markdown {
     colour: bool,
     /// Style of all text: thoughts are dim.
     base: Style,
@@ -50,21 +50,21 @@ struct Cut {
 }
 
 impl Markdown {
-    pub(crate) fn new(colour: bool) -> Self {
+    pub fn new(colour: bool) -> Self {
         Self { colour, base: Style::default(), pending: String::new(), examined: 0, began: false, continues: false }
     }
 
     /// Renders text that is less important than the answer.
-    pub(crate) fn dim(colour: bool) -> Self {
+    pub fn dim(colour: bool) -> Self {
         Self { base: Style::DIM, ..Self::new(colour) }
     }
 
-    pub(crate) fn push(&mut self, text: &str) {
+    pub fn push(&mut self, text: &str) {
         self.pending.push_str(text);
     }
 
     /// Removes the complete blocks, and returns their lines.
-    pub(crate) fn ready(&mut self, width: usize) -> String {
+    pub fn ready(&mut self, width: usize) -> String {
         let mut shown = String::new();
         while self.pending.rfind('\n').is_some_and(|end| end >= self.examined) {
             // A line that is not complete may change the meaning of those before.
@@ -89,12 +89,12 @@ impl Markdown {
     }
 
     /// Returns the lines of the part that is not complete.
-    pub(crate) fn preview(&self, width: usize) -> String {
+    pub fn preview(&self, width: usize) -> String {
         self.render(width)
     }
 
     /// Ends the text, and returns the lines of its last part.
-    pub(crate) fn finish(&mut self, width: usize) -> String {
+    pub fn finish(&mut self, width: usize) -> String {
         let shown = self.render(width);
         *self = Self { base: self.base, ..Self::new(self.colour) };
         shown

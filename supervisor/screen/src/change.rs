@@ -5,7 +5,7 @@ const CONTEXT: usize = 2;
 
 /// The lines of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
+pub struct Change {
     path: String,
     /// Number of the first line that differs.
     first: usize,
@@ -17,7 +17,7 @@ pub(crate) struct Change {
 
 /// Kind of a line of a change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Side {
+pub enum Side {
     Equal,
     Removed,
     Added,
@@ -25,7 +25,7 @@ pub(crate) enum Side {
 
 impl Change {
     /// Finds the lines that differ. The texts are the whole file, or a part that begins at the line `place`.
-    pub(crate) fn new(path: &str, old: &str, new: &str, place: Option<usize>) -> Self {
+    pub fn new(path: &str, old: &str, new: &str, place: Option<usize>) -> Self {
         let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
         let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
         let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
@@ -46,7 +46,7 @@ impl Change {
     }
 
     /// Returns the file with the line, and the lines that differ.
-    pub(crate) fn plain(&self) -> String {
+    pub fn plain(&self) -> String {
         let mut text = format!("{}:{}\n", self.path, self.first);
         for (sign, lines) in [('-', &self.removed), ('+', &self.added)] {
             for line in lines {
@@ -58,12 +58,12 @@ impl Change {
         text
     }
 
-    pub(crate) fn path(&self) -> &str {
+    pub fn path(&self) -> &str {
         &self.path
     }
 
     /// Returns the lines with their numbers, and equal lines around them.
-    pub(crate) fn numbered(&self) -> Vec<(usize, Side, &str)> {
+    pub fn numbered(&self) -> Vec<(usize, Side, &str)> {
         let mut lines = number(self.first - self.before.len(), Side::Equal, &self.before);
         lines.extend(number(self.first, Side::Removed, &self.removed));
         lines.extend(number(self.first, Side::Added, &self.added));

@@ -31,7 +31,7 @@ fn pieces(text: &str) -> impl Iterator<Item = Piece<'_>> {
 }
 
 /// Returns the number of columns that the text takes on a terminal.
-pub(crate) fn width(text: &str) -> usize {
+pub fn width(text: &str) -> usize {
     let columns = pieces(text).map(|piece| match piece {
         Piece::Style(_) => 0,
         Piece::Char(c) => c.width().unwrap_or_default(),
@@ -40,7 +40,7 @@ pub(crate) fn width(text: &str) -> usize {
 }
 
 /// Returns the text without its styles.
-pub(crate) fn plain(text: &str) -> String {
+pub fn plain(text: &str) -> String {
     let chars = pieces(text).filter_map(|piece| match piece {
         Piece::Style(_) => None,
         Piece::Char(c) => Some(c),
@@ -49,7 +49,7 @@ pub(crate) fn plain(text: &str) -> String {
 }
 
 /// Divides one line into rows of at most this width. Each row begins with the styles that are in force.
-pub(crate) fn rows(line: &str, columns: usize) -> Vec<String> {
+pub fn rows(line: &str, columns: usize) -> Vec<String> {
     let columns = columns.max(2);
     let mut rows = vec![String::new()];
     let (mut used, mut styles) = (0, String::new());
@@ -88,7 +88,7 @@ pub(crate) fn rows(line: &str, columns: usize) -> Vec<String> {
 }
 
 /// Returns the beginning of a line that fits into the width. An ellipsis replaces the rest.
-pub(crate) fn clip(line: &str, columns: usize) -> String {
+pub fn clip(line: &str, columns: usize) -> String {
     if width(line) <= columns {
         return line.to_owned();
     }

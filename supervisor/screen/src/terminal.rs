@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal};
 
 /// Style of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum TextStyle {
+pub enum TextStyle {
     Dim,
     Bold,
     Good,
@@ -19,17 +19,17 @@ pub(crate) enum TextStyle {
 
 /// Standard output or standard error: whether it is a terminal, and whether to use colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Screen {
-    pub(crate) terminal: bool,
-    pub(crate) colour: bool,
+pub struct Screen {
+    pub terminal: bool,
+    pub colour: bool,
 }
 
 impl Screen {
-    pub(crate) fn stdout() -> Self {
+    pub fn stdout() -> Self {
         Self::of(io::stdout().is_terminal())
     }
 
-    pub(crate) fn stderr() -> Self {
+    pub fn stderr() -> Self {
         Self::of(io::stderr().is_terminal())
     }
 
@@ -41,17 +41,17 @@ impl Screen {
     }
 
     /// Returns text of any length, safe for this output.
-    pub(crate) fn text(self, text: &str) -> Cow<'_, str> {
+    pub fn text(self, text: &str) -> Cow<'_, str> {
         if self.terminal { harmless(text) } else { Cow::Borrowed(text) }
     }
 
     /// Returns text on one line, safe for this output.
-    pub(crate) fn line(self, text: &str) -> String {
+    pub fn line(self, text: &str) -> String {
         let text: String = text.chars().map(|c| if c == '\n' || c == '\t' { ' ' } else { c }).collect();
         self.text(text.trim()).into_owned()
     }
 
-    pub(crate) fn paint(self, look: TextStyle, text: &str) -> String {
+    pub fn paint(self, look: TextStyle, text: &str) -> String {
         if !self.colour || text.is_empty() {
             return text.to_owned();
         }
@@ -67,12 +67,12 @@ impl Screen {
 }
 
 /// Returns text that is safe for standard error.
-pub(crate) fn for_stderr(text: &str) -> Cow<'_, str> {
+pub fn for_stderr(text: &str) -> Cow<'_, str> {
     Screen { terminal: io::stderr().is_terminal(), colour: false }.text(text)
 }
 
 /// Returns the width of standard output, if it is a terminal.
-pub(crate) fn columns() -> Option<usize> {
+pub fn columns() -> Option<usize> {
     terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0)).filter(|width| *width > 0)
 }
 
@@ -86,7 +86,7 @@ fn is_active(c: char) -> bool {
 /// Returns the longest prefix of a line that fits into a number of columns, safe for any output, including
 /// files read on a terminal later. Colours and cursor movements (ECMA-48 control sequences) are removed. Other
 /// control characters become pictures.
-pub(crate) fn excerpt(line: &str, columns: usize) -> String {
+pub fn excerpt(line: &str, columns: usize) -> String {
     let mut text = String::new();
     let mut left = line;
     while let Some(at) = left.find("\x1b[") {
@@ -107,7 +107,7 @@ pub(crate) fn excerpt(line: &str, columns: usize) -> String {
     crate::table::shorten(&text, columns, crate::table::Cut::End)
 }
 
-pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
+pub fn harmless(text: &str) -> Cow<'_, str> {
     if !text.contains(is_active) {
         return Cow::Borrowed(text);
     }

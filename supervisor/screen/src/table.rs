@@ -9,7 +9,7 @@ const NARROWEST: usize = 8;
 
 /// End from which a column may be cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Cut {
+pub enum Cut {
     Never,
     End,
     /// Paths differ at their end, so the start is cut.
@@ -17,24 +17,24 @@ pub(crate) enum Cut {
 }
 
 #[derive(Debug)]
-pub(crate) struct Table {
+pub struct Table {
     columns: Vec<(&'static str, Cut)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &[(&'static str, Cut)]) -> Self {
+    pub fn new(columns: &[(&'static str, Cut)]) -> Self {
         Self { columns: columns.to_vec(), rows: Vec::new() }
     }
 
     /// Adds a row; each cell is one line.
-    pub(crate) fn row(&mut self, cells: impl Into<Vec<String>>) {
+    pub fn row(&mut self, cells: impl Into<Vec<String>>) {
         self.rows.push(cells.into());
     }
 
     /// Returns the lines, the head first. `columns` is the width of the terminal; without a terminal nothing is
     /// cut.
-    pub(crate) fn render(&self, columns: Option<usize>) -> String {
+    pub fn render(&self, columns: Option<usize>) -> String {
         let widths = self.widths(columns);
         let head = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
         let mut text = String::new();
@@ -73,7 +73,7 @@ impl Table {
 }
 
 /// Cuts a text to a width in columns, with an ellipsis for the rest.
-pub(crate) fn shorten(text: &str, width: usize, cut: Cut) -> String {
+pub fn shorten(text: &str, width: usize, cut: Cut) -> String {
     if text.width() <= width || cut == Cut::Never {
         return text.to_owned();
     }
@@ -93,13 +93,13 @@ pub(crate) fn shorten(text: &str, width: usize, cut: Cut) -> String {
 }
 
 /// Formats the age of a time in its largest unit, as kubectl does.
-pub(crate) fn age(since: Timestamp, now: Timestamp) -> String {
+pub fn age(since: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(since.as_second());
     span(u64::try_from(seconds).unwrap_or(0))
 }
 
 /// Formats a size in bytes as du(1) does, with the largest unit and one decimal.
-pub(crate) fn size(bytes: u64) -> String {
+pub fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["K", "M", "G", "T"];
     if bytes < 1024 {
         return format!("{bytes}B");
@@ -113,7 +113,7 @@ pub(crate) fn size(bytes: u64) -> String {
 }
 
 /// Formats a number of seconds in its largest unit.
-pub(crate) fn span(seconds: u64) -> String {
+pub fn span(seconds: u64) -> String {
     match seconds {
         0..60 => format!("{seconds}s"),
         60..3_600 => format!("{}m", seconds / 60),

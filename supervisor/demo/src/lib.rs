@@ -39,12 +39,13 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Returns the settings of this process. Conversations are under `XDG_STATE_HOME`, else under `~/.local/state`.
-    pub fn of_this_process() -> io::Result<Self> {
+    /// Returns the settings of this process. Conversations are under `XDG_STATE_HOME`, else under `.local/state` of
+    /// `home`.
+    pub fn of_this_process(home: impl FnOnce() -> io::Result<PathBuf>) -> io::Result<Self> {
         let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let state = match state {
             Some(path) => path,
-            None => crate::start::home_directory()?.join(".local/state"),
+            None => home()?.join(".local/state"),
         };
         Ok(Self {
             conversations: state.join("agentd-demo"),
