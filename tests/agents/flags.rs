@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::print_raw;
+
 /// Flags on the command line.
 #[derive(Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of the command line, and any may stand beside any")]
@@ -79,7 +81,7 @@ impl Flags {
                 "--mcp" => flags.mcp = true,
                 // The login at a terminal.
                 "--login" => {
-                    println!("logged in, {}", std::env::var("WORD").unwrap_or_default());
+                    print_raw(format!("logged in, {}\n", std::env::var("WORD").unwrap_or_default()).as_bytes());
                     std::process::exit(0);
                 }
                 "--locked" => flags.locked = true,

@@ -130,6 +130,7 @@ struct Conversation {
     turns: Vec<Value>,
 }
 
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and any may stand beside any")]
 struct Agent {
     flags: Flags,
     inbox: Receiver<Input>,

@@ -33,7 +33,7 @@ async fn are(session: &Session, mode: Option<&str>, model: &str) {
     session.wait_for("the mode and the model", is_it).await;
 }
 
-fn scripted(daemon: &Daemon, flags: &[&str], fields: Value) -> SessionSpec {
+fn scripted(daemon: &Daemon, flags: &[&str], fields: &Value) -> SessionSpec {
     let mut spec = serde_json::to_value(daemon.scripted(flags)).unwrap();
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     serde_json::from_value(spec).unwrap()
@@ -43,7 +43,7 @@ fn scripted(daemon: &Daemon, flags: &[&str], fields: Value) -> SessionSpec {
 async fn a_session_begins_with_its_mode_and_model_and_a_change_is_set_at_once() {
     let daemon = Daemon::start().await;
     let session =
-        daemon.session(&scripted(&daemon, &["--modes"], json!({ "mode": "The plan", "model": "large" }))).await;
+        daemon.session(&scripted(&daemon, &["--modes"], &json!({ "mode": "The plan", "model": "large" }))).await;
     assert_eq!(set(&session).await, owned([("mode", "plan"), ("model", "large")]));
     are(&session, Some("plan"), "large").await;
     assert_eq!(applied(&session.view().await), Some((ConditionStatus::True, "model is large, mode is plan")));
@@ -66,7 +66,7 @@ async fn what_was_changed_in_the_conversation_is_set_again_in_another_process_of
         config.replace("restart = \"never\"", "restart = \"on-failure\"\nrestart_first = \"10ms\"")
     });
     daemon.run().await;
-    let session = daemon.session(&scripted(&daemon, &["--modes"], json!({ "mode": "plan" }))).await;
+    let session = daemon.session(&scripted(&daemon, &["--modes"], &json!({ "mode": "plan" }))).await;
     // The agent leaves the plan by itself, and agentd does not put it back.
     session.turn("mode code").await;
     are(&session, Some("code"), "small").await;
@@ -122,7 +122,7 @@ async fn an_agent_that_never_answers_about_an_option_holds_up_no_turn() {
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| config + "\n[limits]\nopen_conversation = \"2s\"\n");
     daemon.run().await;
-    let session = daemon.session(&scripted(&daemon, &["--options"], json!({}))).await;
+    let session = daemon.session(&scripted(&daemon, &["--options"], &json!({}))).await;
     change(&daemon, &session, json!({ "model": "deaf" })).await;
     assert_eq!(session.turn("say on").await.text, "on");
     let silent = "model: the agent did not take \"deaf\": it did not answer in time";

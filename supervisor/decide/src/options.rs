@@ -296,7 +296,7 @@ fn report(state: &State, running: &Running, wishes: &[(String, &str)], facts: &F
         let error = options.requested.get(&option.id).and_then(|(_, error)| error.as_ref());
         match (chosen(option, text), error) {
             (None, _) => {
-                failed.push(format!("{wish}: the agent does not offer {text:?} for {}{}", option.id, offer(option)))
+                failed.push(format!("{wish}: the agent does not offer {text:?} for {}{}", option.id, offer(option)));
             }
             (Some(_), Some(error)) => failed.push(format!("{wish}: the agent did not take {text:?}: {error}")),
             (Some(value), None) => set.push(format!("{} is {value}", option.id)),

@@ -23,7 +23,7 @@ async fn daemon(flags: &[&str], tables: &str) -> Daemon {
     daemon
 }
 
-fn spec(daemon: &Daemon, fields: Value) -> SessionSpec {
+fn spec(daemon: &Daemon, fields: &Value) -> SessionSpec {
     let mut spec = json!({ "directory": daemon.work(), "agent": "s" });
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     serde_json::from_value(spec).unwrap()
@@ -50,7 +50,7 @@ const LAB: &str =
 #[tokio::test]
 async fn an_agent_gets_a_configured_server_with_its_secret_and_no_record_has_the_secret() {
     let mut daemon = daemon(&[], LAB).await;
-    let session = daemon.session(&spec(&daemon, json!({}))).await;
+    let session = daemon.session(&spec(&daemon, &json!({}))).await;
     let servers = session.turn("servers").await.text;
     // The agent has it, and its output is masked.
     assert!(servers.contains(r#""command":"/usr/bin/sh""#) || servers.contains(r#""command":"/bin/sh""#), "{servers}");
@@ -79,12 +79,12 @@ async fn an_agent_and_a_session_choose_servers_and_a_session_has_its_own() {
          [mcp.gone]\ncommand = [\"no-such-program\"]\ndirectories = [\"/nowhere/*\"]\n"
     );
     let daemon = daemon(&["--mcp"], &tables).await;
-    let session = daemon.session(&spec(&daemon, json!({}))).await;
+    let session = daemon.session(&spec(&daemon, &json!({}))).await;
     assert_eq!(names(&given(&session).await), ["lab", "web"]);
     let own = json!({ "mcp": {
         "lab": false, "gone": true, "mine": { "command": ["true"], "env": { "A": "b" } }, "agentd": false,
     } });
-    let session = daemon.session(&spec(&daemon, own)).await;
+    let session = daemon.session(&spec(&daemon, &own)).await;
     let all: Vec<Value> = serde_json::from_str(&session.turn("servers").await.text).unwrap();
     assert_eq!(names(&all), ["mine", "web"], "and not agentd's own");
     assert_eq!(all[0]["env"], json!([{ "name": "A", "value": "b" }]));
@@ -97,7 +97,7 @@ async fn an_agent_and_a_session_choose_servers_and_a_session_has_its_own() {
         (json!({ "x": { "command": ["a"], "env": { "A": { "secret": "NONE" } } } }), "the secret \"NONE\""),
         (json!({ "agentd": { "command": ["a"] } }), "a name that is taken"),
     ] {
-        let refused = spec(&daemon, json!({ "mcp": mcp }));
+        let refused = spec(&daemon, &json!({ "mcp": mcp }));
         let problem = daemon.client.post("/v1/sessions", &refused).await.problem();
         assert!(problem.status == 400 && problem.detail.contains(part), "{problem:?}");
     }
@@ -110,7 +110,7 @@ async fn an_agent_without_http_works_without_the_server_and_the_condition_says_s
         "mcp = [\"web\"]\n[mcp.web]\nurl = \"https://tools.example/mcp\"\n[mcp.lab]\ncommand = [\"true\"]\n",
     )
     .await;
-    let session = daemon.session(&spec(&daemon, json!({}))).await;
+    let session = daemon.session(&spec(&daemon, &json!({}))).await;
     let all = session.turn("servers").await.text;
     assert_eq!(all, "[]", "the list of the agent names neither agentd's own nor lab");
     let view = session.view().await;
