@@ -3,7 +3,7 @@
 //! Not responsible for the rules of display (`conversation.rs`) or for the format (`render.rs`). Every action
 //! of the user is a call of the public HTTP interface.
 //!
-//! A person at a terminal gets an input, a status line and questions at the bottom of the screen ([`Live`]). Without a
+//! A person at a terminal gets an input, a status line and questions at the bottom of the screen (`live.rs`). Without a
 //! terminal, or with `TERM=dumb`, lines are read from standard input and printed plainly ([`Input`]).
 
 mod complete;

@@ -2,7 +2,7 @@
 //!
 //! The crate pulldown-cmark parses the text: `CommonMark` with tables, task lists and strikethrough. Control
 //! characters are replaced after parsing, because an entity like `&#27;` becomes a control character there. The only
-//! control sequences of the output are the styles of [`lines`].
+//! control sequences of the output are the styles of `lines.rs`.
 //!
 //! A block is complete when the next one begins. Complete items of a list and complete lines of code are shown before
 //! the end of their block. The unfinished part therefore stays short.
