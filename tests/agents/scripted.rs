@@ -204,7 +204,7 @@ impl Agent {
             self.opened = params.clone();
         }
         if self.is_locked && matches!(method, "session/new" | "session/load" | "session/resume" | "session/prompt") {
-            return fail(id, -32000, "Nobody has logged in");
+            return fail(id, -32000, "A login is missing");
         }
         match method {
             "authenticate" => self.authenticate(id, params),

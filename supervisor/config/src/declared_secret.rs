@@ -43,6 +43,15 @@ impl Default for DeclaredSecret {
     }
 }
 
+/// Reports whether lists of agents and of patterns of directories fit a session. An empty list fits each session. Without
+/// `directory`, only an empty list of patterns fits.
+pub(crate) fn is_for(agents: &[String], directories: &[String], agent: &str, directory: Option<&Path>) -> bool {
+    let directory = directory.map(Path::to_string_lossy);
+    let is_below = |pattern: &String| directory.as_ref().is_some_and(|directory| glob(pattern, directory));
+    (agents.is_empty() || agents.iter().any(|allowed| allowed == agent))
+        && (directories.is_empty() || directories.iter().any(is_below))
+}
+
 /// Source of a secret.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SecretOrigin {
@@ -128,10 +137,7 @@ impl NamedSecret {
 
     /// Reports whether a session with this agent and directory receives the secret.
     pub fn is_for(&self, agent: &str, directory: Option<&Path>) -> bool {
-        let directory = directory.map(Path::to_string_lossy);
-        let is_below = |pattern: &String| directory.as_ref().is_some_and(|directory| glob(pattern, directory));
-        (self.agents.is_empty() || self.agents.iter().any(|allowed| allowed == agent))
-            && (self.directories.is_empty() || self.directories.iter().any(is_below))
+        is_for(&self.agents, &self.directories, agent, directory)
     }
 
     /// Returns the description of the secret for API clients. It does not check whether the secret is available.

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use agentd_api::mcp::{McpServer, OWN};
-use agentd_plugin_host::glob;
+use agentd_api::mcp::{McpServer, OWN, TextOrSecret, Transport};
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+
+use super::declared_secret::is_for;
 
 /// MCP servers of the agents.
 #[derive(Debug, Clone)]
@@ -27,7 +28,8 @@ fn is_enabled() -> bool {
     true
 }
 
-/// A configured MCP server, and the sessions that get it.
+/// A configured MCP server, and the sessions that get it. It repeats the fields of [`McpServer`], because serde cannot
+/// refuse unknown fields beside a flattened structure.
 #[derive(Debug, Clone, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
@@ -38,17 +40,17 @@ pub struct ConfiguredServer {
     command: Vec<String>,
     /// Variables of the program: texts, and secrets as `{ secret = "NAME" }`. Default: none.
     #[serde(default)]
-    env: BTreeMap<String, agentd_api::mcp::TextOrSecret>,
+    env: BTreeMap<String, TextOrSecret>,
     /// Address of a server over HTTP or SSE, instead of a command.
     #[serde(default)]
     url: Option<String>,
     /// Transport of a server with an address: `http` or `sse`. Default: `http`.
     #[serde(default)]
-    transport: Option<agentd_api::mcp::Transport>,
+    transport: Option<Transport>,
     /// Headers of each request to a server with an address: texts, and secrets as
     /// `{ secret = "NAME", prefix = "Bearer " }`. Default: none.
     #[serde(default)]
-    headers: BTreeMap<String, agentd_api::mcp::TextOrSecret>,
+    headers: BTreeMap<String, TextOrSecret>,
     /// Agents whose sessions get the server. Default: all agents.
     #[serde(default)]
     agents: Vec<String>,
@@ -70,10 +72,8 @@ impl ConfiguredServer {
     }
 
     /// Reports whether a session with this agent and directory gets the server.
-    pub fn is_for(&self, agent: &str, directory: &Path) -> bool {
-        let directory = directory.to_string_lossy();
-        (self.agents.is_empty() || self.agents.iter().any(|allowed| allowed == agent))
-            && (self.directories.is_empty() || self.directories.iter().any(|pattern| glob(pattern, &directory)))
+    fn is_for(&self, agent: &str, directory: &Path) -> bool {
+        is_for(&self.agents, &self.directories, agent, Some(directory))
     }
 }
 

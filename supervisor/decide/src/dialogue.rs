@@ -60,10 +60,7 @@ impl State {
                 }
                 let pending = match method.as_str() {
                     acp::method::INITIALIZE => Pending::Initialize,
-                    acp::method::AUTHENTICATE => match params.and_then(acp::login_of) {
-                        Some(method) => Pending::Authenticate(method),
-                        None => return,
-                    },
+                    acp::method::AUTHENTICATE => Pending::Authenticate,
                     acp::method::NEW if running.fresh => Pending::Open(OpenedBy::New),
                     acp::method::NEW => Pending::Open(OpenedBy::NewAfterLoss),
                     acp::method::LOAD => Pending::Open(OpenedBy::Load),
@@ -130,7 +127,7 @@ impl State {
                 let pending = id.as_u64().and_then(|id| running.pending.remove(&id));
                 match pending {
                     Some(Pending::Initialize) => self.initialized(result),
-                    Some(Pending::Authenticate(method)) => running.login.answered(method, result.as_ref().err()),
+                    Some(Pending::Authenticate) => running.login.answered(result.as_ref().err()),
                     Some(Pending::Open(by)) => {
                         self.options_offered(result.as_ref().map(|result| acp::options(result)).unwrap_or_default());
                         self.opened(by, result);

@@ -9,33 +9,34 @@ use serde::{Deserialize, Serialize};
 use crate::acp::{self, RpcError};
 use crate::batch::Batch;
 use crate::next::{Facts, condition};
-use crate::state::{Pending, Running, State};
+use crate::state::{Running, State};
 
 const KIND: ConditionType = ConditionType::AuthenticationRequired;
 
 /// The login of a launch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Login {
-    /// The method of the last `authenticate`, and the agent's error.
-    answered: Option<(String, Option<String>)>,
+    /// The agent's answer to `authenticate`: nothing, or its error.
+    answered: Option<Result<(), String>>,
 }
 
 impl Login {
     /// Applies the agent's answer to `authenticate`.
-    pub(crate) fn answered(&mut self, method: String, error: Option<&RpcError>) {
-        self.answered = Some((method, error.map(ToString::to_string)));
+    pub(crate) fn answered(&mut self, error: Option<&RpcError>) {
+        self.answered = Some(error.map_or(Ok(()), |error| Err(error.to_string())));
     }
 
     /// Returns the agent's words about a login that failed.
     pub(crate) fn error(&self) -> Option<&str> {
-        self.answered.as_ref()?.1.as_deref()
+        self.answered.as_ref()?.as_ref().err().map(String::as_str)
     }
 }
 
 /// Logs in before the conversation is opened, if the launch names a method.
 pub(crate) fn step(state: &State, running: &Running) -> Option<Batch> {
     let method = state.login.as_deref()?;
-    if running.login.answered.is_some() || running.pending.values().any(|one| matches!(one, Pending::Authenticate(_))) {
+    // The caller waits for a pending request.
+    if running.login.answered.is_some() {
         return None;
     }
     // A terminal login is never requested by `authenticate` (ACP, "Authentication").

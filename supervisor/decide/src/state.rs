@@ -304,8 +304,7 @@ pub struct Running {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pending {
     Initialize,
-    /// Logs in with this method.
-    Authenticate(String),
+    Authenticate,
     Open(OpenedBy),
     Prompt(TurnId),
     /// Sets the option with this id.

@@ -29,6 +29,8 @@ use crate::state::{Ended, Opening, Pending, Run, Running, State};
 pub enum Wait {
     /// Waits for the response to `initialize`.
     Initialize { rpc: u64 },
+    /// Waits for the response to `authenticate`.
+    Login { rpc: u64 },
     /// Waits for the response that opens the conversation.
     Open { rpc: u64 },
     /// Waits for the response to a request that sets an option.
@@ -81,7 +83,7 @@ impl WaitLimits {
     pub fn with(&self, wait: &Wait, now: Timestamp) -> Option<Duration> {
         match wait {
             Wait::Initialize { .. } => Some(self.initialize),
-            Wait::Open { .. } => Some(self.open),
+            Wait::Login { .. } | Wait::Open { .. } => Some(self.open),
             Wait::Option { .. } => Some(self.open.min(OPTION)),
             Wait::Turn { .. } => self.turn,
             Wait::Cancel { .. } => Some(self.cancel),
@@ -154,6 +156,7 @@ fn running_waits(running: &Running) -> Vec<Wait> {
         |wanted: fn(&Pending) -> bool| running.pending.iter().find(|(_, pending)| wanted(pending)).map(|(rpc, _)| *rpc);
     let mut waits = Vec::new();
     waits.extend(rpc(|pending| *pending == Pending::Initialize).map(|rpc| Wait::Initialize { rpc }));
+    waits.extend(rpc(|pending| *pending == Pending::Authenticate).map(|rpc| Wait::Login { rpc }));
     waits.extend(rpc(|pending| matches!(pending, Pending::Open(_))).map(|rpc| Wait::Open { rpc }));
     waits.extend(rpc(|pending| matches!(pending, Pending::Option { .. })).map(|rpc| Wait::Option { rpc }));
     match &running.turn {
@@ -221,6 +224,10 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
         Wait::Initialize { .. } => {
             let message = format!("the agent did not answer initialize within {seconds} s; {}", hint::SHOW_STDERR);
             fail(state, reason::INITIALIZE_TIMED_OUT, &message, facts)
+        }
+        Wait::Login { .. } => {
+            let message = format!("the agent did not answer authenticate within {seconds} s; {}", hint::SHOW_STDERR);
+            fail(state, reason::CONVERSATION_TIMED_OUT, &message, facts)
         }
         Wait::Open { .. } => {
             let message = format!("the agent did not open the conversation within {seconds} s; {}", hint::SHOW_STDERR);

@@ -35,7 +35,7 @@ async fn a_launch_without_a_login_says_which_ways_there_are() {
     assert_eq!((status, reason), (ConditionStatus::True, "NotLoggedIn"));
     assert_eq!(
         message,
-        "the agent requires a login first: Nobody has logged in (-32000); log in with `agentctl agent login \
+        "the agent requires a login first: A login is missing (-32000); log in with `agentctl agent login \
          locked` (it offers: Use an API key, Log in in the browser, Log in here in a terminal, A variable: set \
          SCRIPTED_TOKEN), or \
          give its key as a secret in agentd.toml, then `agentctl resume`"
@@ -73,6 +73,15 @@ async fn an_agent_with_its_key_as_a_secret_logs_in_by_itself() {
 }
 
 #[tokio::test]
+async fn an_agent_that_never_answers_about_its_login_fails_the_launch() {
+    let silent = "login = \"browser\"\nenv = { SILENT_LOGIN = \"1\" }\n";
+    let daemon = daemon(silent, "[limits]\nopen_conversation = \"1s\"").await;
+    let session = daemon.create(&spec(&daemon)).await;
+    let message = session.wait_for_phase(Phase::Failed).await.status.message.unwrap();
+    assert!(message.contains("did not answer authenticate within 1 s"), "{message}");
+}
+
+#[tokio::test]
 async fn a_session_that_loses_its_login_says_so_and_can_be_continued() {
     let daemon = daemon("login = \"browser\"", "").await;
     let session = daemon.session(&spec(&daemon)).await;
@@ -81,7 +90,7 @@ async fn a_session_that_loses_its_login_says_so_and_can_be_continued() {
     let view = session.view().await;
     let (status, reason, message) = required(&view).unwrap();
     assert_eq!((status, reason, view.status.phase), (ConditionStatus::True, "LoginLost", Phase::Idle));
-    assert!(message.contains("Nobody has logged in") && message.contains("agentctl agent login locked"), "{message}");
+    assert!(message.contains("A login is missing") && message.contains("agentctl agent login locked"), "{message}");
     session.stop().await;
     session.resume().await;
     assert_eq!(session.turn("say back").await.text, "back");
@@ -115,6 +124,6 @@ async fn the_command_logs_in_by_each_kind_of_method_and_says_what_is_missing() {
     }
     let said = ctl(&daemon, &["agent", "login", "locked"]).await;
     assert!(said.status == Some(2) && said.err.contains("offers several login methods: key (agent:"), "{said:#?}");
-    let said = ctl(&daemon, &["agent", "login", "nobody"]).await;
-    assert!(said.status != Some(0) && said.err.contains("there is no agent \"nobody\""), "{said:#?}");
+    let said = ctl(&daemon, &["agent", "login", "missing"]).await;
+    assert!(said.status != Some(0) && said.err.contains("there is no agent \"missing\""), "{said:#?}");
 }

@@ -292,7 +292,7 @@ const BROKEN: &[Broken] = &[
         by_hand: None,
     },
     Broken {
-        what: "an agent that nobody has logged in",
+        what: "an agent without a login",
         breaks: |place| {
             fs::remove_file(place.path("home/login")).expect("it is there");
             place.session();

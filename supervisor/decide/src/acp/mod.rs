@@ -18,7 +18,7 @@ pub use incoming::{
     Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
     session_title, stop_reason, tool_call,
 };
-pub use login::{authenticate, login_of};
+pub use login::authenticate;
 pub use mcp::{OwnServer, obstacle};
 pub use options::{
     OfferedOption, OptionKind, OptionUpdate, config_options, option_of, option_update, options, set_option,
