@@ -43,8 +43,8 @@ impl Default for DeclaredSecret {
     }
 }
 
-/// Reports whether lists of agents and of patterns of directories fit a session. An empty list fits each session. Without
-/// `directory`, only an empty list of patterns fits.
+/// Reports whether lists of agents and of patterns of directories fit a session. An empty list fits each session.
+/// Without `directory`, only an empty list of patterns fits.
 pub(crate) fn is_for(agents: &[String], directories: &[String], agent: &str, directory: Option<&Path>) -> bool {
     let directory = directory.map(Path::to_string_lossy);
     let is_below = |pattern: &String| directory.as_ref().is_some_and(|directory| glob(pattern, directory));
