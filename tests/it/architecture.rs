@@ -140,7 +140,15 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         (
             "supervisor/ctl",
             &["agentd-"],
-            &["agentd-api", "agentd-demo", "agentd-directory", "agentd-glob", "agentd-screen", "agentd-secret-names"],
+            &[
+                "agentd-api",
+                "agentd-demo",
+                "agentd-directory",
+                "agentd-glob",
+                "agentd-screen",
+                "agentd-secret-names",
+                "agentd-specs",
+            ],
         ),
     ] {
         let (_, manifest) =

@@ -27,7 +27,6 @@ mod service;
 mod session;
 mod spec;
 mod spec_patch;
-mod specs;
 mod start;
 mod stream;
 mod terminal_variables;

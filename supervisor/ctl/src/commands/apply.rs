@@ -20,9 +20,9 @@ use crate::args::files::{ApplyArgs, DiffArgs, FilesArgs};
 use crate::client::Terms;
 use crate::error::{Error, exit};
 use crate::spec;
-use crate::specs::{self, Plan, WantedFiles, WantedSession, shown};
 use crate::stream::patiently;
 use agentd_screen::terminal::{Screen, TextStyle};
+use agentd_specs::{Plan, WantedFiles, WantedSession, shown};
 
 /// Time limit for one session while other clients change it.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -146,7 +146,7 @@ pub(super) fn unified(before: &str, after: &str, [from, to]: &[String; 2], scree
 
 /// Reads the files and the present sessions. The names of parents become ids, as the sessions have them.
 async fn read(context: &Context, files: &FilesArgs) -> Result<(WantedFiles, Present), Error> {
-    let mut wanted = specs::read(&files.files).map_err(|mistakes| Error::Files { mistakes })?;
+    let mut wanted = agentd_specs::read(&files.files).map_err(|mistakes| Error::Files { mistakes })?;
     let present = present(context).await?;
     for one in &mut wanted.sessions {
         let parent = one.spec.parent.as_ref().and_then(|parent| present.get(parent));

@@ -10,9 +10,9 @@ use super::life::first;
 use super::schedule::{create, is_stale};
 use super::{Context, print};
 use crate::error::Error;
-use crate::specs::{WantedSchedule, shown};
 use crate::stream::patiently;
 use agentd_screen::terminal::Screen;
+use agentd_specs::{WantedSchedule, shown};
 
 /// Number of attempts while other clients change a schedule.
 const ATTEMPTS: usize = 10;

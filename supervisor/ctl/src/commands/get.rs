@@ -7,8 +7,8 @@ use serde_json_path::JsonPath;
 use super::{Context, label, print, print_document, tell};
 use crate::args::files::{GetArgs, Output};
 use crate::error::Error;
-use crate::specs::{Format, portable};
 use agentd_screen::terminal::Screen;
+use agentd_specs::{Format, portable};
 
 /// A session, and its document with the fields that this version does not know.
 struct Found {

@@ -41,7 +41,7 @@ pub(super) async fn edit(context: &Context, session: &str) -> Result<u8, Error> 
         }
         let sent = match toml::from_str::<Map<String, Value>>(&edited) {
             Ok(after) => {
-                let patch = SpecPatch(spec_patch::between(&before, &after));
+                let patch = SpecPatch(agentd_specs::between(&before, &after));
                 context.client.change_spec(found.id.as_str(), &patch, Some(found.generation)).await
             }
             Err(error) => {

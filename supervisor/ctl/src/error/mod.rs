@@ -15,8 +15,8 @@ pub(crate) use service::ServiceError;
 
 use crate::failure::Failure;
 use crate::prerequisite;
-use crate::specs::Mistake;
 use agentd_screen::terminal::Screen;
+use agentd_specs::Mistake;
 
 /// The exit statuses, as `--help` documents them.
 pub(crate) mod exit {

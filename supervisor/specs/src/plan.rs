@@ -8,21 +8,21 @@ use serde_json::Value;
 use std::path::PathBuf;
 
 use super::real;
-use crate::spec_patch;
+use crate::patch;
 
 /// The work that makes a session's specification equal to a file.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub struct Plan {
     /// The specification of the file, with the values that agentd filled in when the session was created.
-    pub(crate) wanted: SessionSpec,
+    pub wanted: SessionSpec,
     /// The fields that differ.
-    pub(crate) changes: Vec<ChangedField>,
-    pub(crate) patch: SpecPatch,
+    pub changes: Vec<ChangedField>,
+    pub patch: SpecPatch,
 }
 
 impl Plan {
     /// Compares. A field that the file does not have is requested to have its default.
-    pub(crate) fn new(file: &SessionSpec, present: &SessionSpec, id: &SessionId) -> Result<Self, serde_json::Error> {
+    pub fn new(file: &SessionSpec, present: &SessionSpec, id: &SessionId) -> Result<Self, serde_json::Error> {
         let mut wanted = file.clone();
         if wanted.agent.is_none() && wanted.command.is_none() {
             wanted.agent.clone_from(&present.agent);
@@ -54,14 +54,14 @@ impl Plan {
             |from: &Value, field: &str, effect| ChangedField { field: field.to_owned(), effect, from: from.clone() };
         let changes = differing.map(|field| change(field.value(&old), field.name, field.effect)).collect();
         let patch = match (old, new) {
-            (Value::Object(old), Value::Object(new)) => spec_patch::between(&old, &new),
+            (Value::Object(old), Value::Object(new)) => patch::between(&old, &new),
             _ => serde_json::Map::new(),
         };
         Ok(Self { wanted, changes, patch: SpecPatch(patch) })
     }
 
     /// Returns the first changed field that never changes.
-    pub(crate) fn fixed(&self) -> Option<&ChangedField> {
+    pub fn fixed(&self) -> Option<&ChangedField> {
         let is_lost = |change: &ChangedField| {
             // A session keeps its command: without it, the session has no agent.
             change.field == "command" && self.wanted.command.is_none()
@@ -72,7 +72,7 @@ impl Plan {
 
 /// Returns a session's specification as files have it. The id of a terminal's environment and the path of a workspace
 /// belong to one session, and are left out. So is the directory of a parent.
-pub(crate) fn portable(view: &SessionView) -> SessionSpec {
+pub fn portable(view: &SessionView) -> SessionSpec {
     let mut portable = SessionSpec::clone(&view.spec);
     portable.environment.snapshot = None;
     if portable.parent.is_some() {

@@ -13,7 +13,7 @@ use serde_saphyr::UserMessageFormatter;
 
 /// Format of a file of specifications.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Format {
+pub enum Format {
     Toml,
     Yaml,
 }
@@ -82,17 +82,17 @@ impl Format {
     }
 
     /// Writes one session as a file.
-    pub(crate) fn write(self, spec: &SessionSpec) -> Result<String, String> {
+    pub fn write(self, spec: &SessionSpec) -> Result<String, String> {
         self.text(spec)
     }
 
     /// Writes one schedule, without the list around it.
-    pub(crate) fn write_schedule(self, spec: &ScheduleSpec) -> Result<String, String> {
+    pub fn write_schedule(self, spec: &ScheduleSpec) -> Result<String, String> {
         self.text(spec)
     }
 
     /// Writes sessions as one file, which has the list also for a single session.
-    pub(crate) fn write_all(self, sessions: &[SessionSpec]) -> Result<String, String> {
+    pub fn write_all(self, sessions: &[SessionSpec]) -> Result<String, String> {
         #[derive(Serialize)]
         struct Many<'a> {
             sessions: &'a [SessionSpec],

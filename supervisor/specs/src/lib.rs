@@ -1,6 +1,7 @@
 //! Files of specifications: finds and reads them, and validates them together before anything is changed.
 
 mod document;
+mod patch;
 mod plan;
 #[cfg(test)]
 mod tests;
@@ -15,42 +16,43 @@ use agentd_api::label;
 use agentd_api::schedule::ScheduleSpec;
 use agentd_api::session::SessionSpec;
 
-pub(crate) use document::Format;
+pub use document::Format;
 use document::{Parsed, TextMistake};
-pub(crate) use plan::{Plan, portable};
+pub use patch::between;
+pub use plan::{Plan, portable};
 
 /// The path that means standard input.
 const STDIN: &str = "-";
 
 /// A session as a file requests it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct WantedSession {
-    pub(crate) name: SessionName,
+pub struct WantedSession {
+    pub name: SessionName,
     /// The whole specification, with an absolute directory.
-    pub(crate) spec: SessionSpec,
-    pub(crate) file: PathBuf,
-    pub(crate) format: Format,
+    pub spec: SessionSpec,
+    pub file: PathBuf,
+    pub format: Format,
 }
 
 /// A schedule as a file requests it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct WantedSchedule {
+pub struct WantedSchedule {
     /// The whole specification, with an absolute directory of its session.
-    pub(crate) spec: ScheduleSpec,
-    pub(crate) file: PathBuf,
-    pub(crate) format: Format,
+    pub spec: ScheduleSpec,
+    pub file: PathBuf,
+    pub format: Format,
 }
 
 /// Everything that files request.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct WantedFiles {
-    pub(crate) sessions: Vec<WantedSession>,
-    pub(crate) schedules: Vec<WantedSchedule>,
+pub struct WantedFiles {
+    pub sessions: Vec<WantedSession>,
+    pub schedules: Vec<WantedSchedule>,
 }
 
 /// A mistake in a file of specifications.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mistake {
+pub struct Mistake {
     file: PathBuf,
     position: Option<(usize, usize)>,
     message: String,
@@ -67,12 +69,12 @@ impl fmt::Display for Mistake {
 }
 
 /// Returns the name of a file for people.
-pub(crate) fn shown(file: &Path) -> String {
+pub fn shown(file: &Path) -> String {
     if file == Path::new(STDIN) { "standard input".to_owned() } else { file.display().to_string() }
 }
 
 /// Reads the sessions and schedules of all files, in their order. Returns every mistake of every file.
-pub(crate) fn read(paths: &[PathBuf]) -> Result<WantedFiles, Vec<Mistake>> {
+pub fn read(paths: &[PathBuf]) -> Result<WantedFiles, Vec<Mistake>> {
     let (mut wanted, mut mistakes) = (WantedFiles::default(), Vec::new());
     for path in paths {
         match files(path) {
