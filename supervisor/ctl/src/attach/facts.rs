@@ -43,6 +43,9 @@ pub(super) struct Facts {
     pub(super) prompts: Vec<String>,
     /// Modes and models by their ids, with their names.
     pub(super) names: Vec<(String, String)>,
+    /// The last request of agentd that sets a mode or a model: its id, the mode and the model. Some agents report the
+    /// change by their answer alone.
+    pub(super) requested: Option<(u64, Option<String>, Option<String>)>,
 }
 
 impl Facts {
@@ -50,6 +53,7 @@ impl Facts {
     pub(super) fn apply(&mut self, event: &Event) {
         match &event.body {
             Body::AgentOut(message) => self.message(message),
+            Body::AgentIn(message) => self.request(message),
             Body::TurnQueued(queued) => self.prompts.push(queued.prompt.clone()),
             Body::TurnStarted(started) => self.began = Some((started.turn.clone(), event.time)),
             // Another turn ends when it is cancelled in the queue.
@@ -105,17 +109,38 @@ impl Facts {
         self.names.iter().find(|(known, _)| known == id).map_or(id, |(_, name)| name)
     }
 
+    fn request(&mut self, message: &RawValue) {
+        if !message.get().contains("\"session/set_mode") && !message.get().contains("\"session/set_model") {
+            return;
+        }
+        let Ok(message) = serde_json::from_str::<Value>(message.get()) else { return };
+        let (mode, model) = (text(&message["params"]["modeId"]), text(&message["params"]["modelId"]));
+        self.requested = message["id"].as_u64().map(|id| (id, mode, model));
+    }
+
     fn message(&mut self, message: &RawValue) {
-        if !KEYS.iter().any(|key| message.get().contains(key)) {
+        if self.requested.is_none() && !KEYS.iter().any(|key| message.get().contains(key)) {
             return;
         }
         let Ok(message) = serde_json::from_str::<Value>(replace_lone_surrogates(message).get()) else { return };
+        let is_answer = |(id, ..): &mut (u64, Option<String>, Option<String>)| message["id"].as_u64() == Some(*id);
+        if message.get("method").is_none()
+            && let Some((_, mode, model)) = self.requested.take_if(is_answer)
+            && message.get("error").is_none()
+        {
+            self.mode = mode.or(self.mode.take());
+            self.model = model.or(self.model.take());
+        }
         let (result, update) = (&message["result"], &message["params"]["update"]);
         if result.is_object() {
             self.opened(result);
         }
         match update["sessionUpdate"].as_str() {
-            Some("current_mode_update") => self.mode = text(&update["currentModeId"]).or(self.mode.take()),
+            Some("current_mode_update") => {
+                // Some agents use the name of the request.
+                let mode = text(&update["currentModeId"]).or_else(|| text(&update["modeId"]));
+                self.mode = mode.or(self.mode.take());
+            }
             Some("config_option_update") => self.options(&update["configOptions"]),
             Some("available_commands_update") => {
                 let commands = update["availableCommands"].as_array().into_iter().flatten();
@@ -206,6 +231,23 @@ mod tests {
 
     fn update(update: &Value) -> Event {
         out(&json!({ "method": "session/update", "params": { "sessionId": "s", "update": update } }))
+    }
+
+    #[test]
+    fn a_mode_that_the_agent_confirms_by_its_answer_alone_is_known() {
+        let sent = |id: u64, method: &str, params: Value| {
+            let message = json!({ "id": id, "method": method, "params": params });
+            let line = json!({ "seq": 1, "time": "2026-01-01T00:00:00Z", "kind": "agent.in", "data": message });
+            Event::parse(line.to_string().as_bytes()).unwrap()
+        };
+        let mut facts = Facts::default();
+        facts.apply(&sent(7, "session/set_mode", json!({ "modeId": "plan" })));
+        facts.apply(&out(&json!({ "id": 6, "result": {} })));
+        assert_eq!(facts.mode, None);
+        facts.apply(&out(&json!({ "id": 7, "result": {} })));
+        facts.apply(&sent(8, "session/set_model", json!({ "modelId": "m" })));
+        facts.apply(&out(&json!({ "id": 8, "error": { "code": -1, "message": "no" } })));
+        assert_eq!((facts.mode.as_deref(), facts.model), (Some("plan"), None));
     }
 
     #[test]
