@@ -28,6 +28,8 @@ use agentd_screen::terminal::{Screen, TextStyle};
 const FRAME: Duration = Duration::from_millis(30);
 /// Time without a key after which a key answers the question. A key before was not meant as the answer.
 const QUIET: Duration = Duration::from_millis(500);
+/// Hint before that time.
+const PAUSE: &str = "a key answers after a short pause in typing";
 /// Number of bytes after which a line without an end is finished.
 const LONGEST_TAIL: usize = 32 << 10;
 /// Rows of a question that is longer than the screen.
@@ -71,8 +73,31 @@ struct Asked {
     lines: Vec<String>,
     /// Whether the whole question is above, because it is longer than the screen.
     is_above: bool,
-    /// Time since which no key was typed.
-    quiet_since: Instant,
+    quiet: Quiet,
+}
+
+/// Time since the question or the last key. Keys answer a question only after a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Quiet(Instant);
+
+impl Quiet {
+    /// Returns the time from which keys answer.
+    fn over_at(self) -> Instant {
+        self.0 + QUIET
+    }
+
+    fn is_over(self, now: Instant) -> bool {
+        now >= self.over_at()
+    }
+
+    /// Notes a key. Reports whether it can answer.
+    fn key(&mut self, now: Instant) -> bool {
+        let is_over = self.is_over(now);
+        if !is_over {
+            self.0 = now;
+        }
+        is_over
+    }
 }
 
 /// State of the session that the attachment knows.
@@ -150,8 +175,10 @@ impl Live {
         if self.dirty {
             return Some(self.drawn_at + FRAME);
         }
+        // The hint changes when keys begin to answer.
+        let hint = self.asked.as_ref().map(|asked| asked.quiet.over_at()).filter(|over| *over > self.drawn_at);
         let spins = state.busy || !state.ready;
-        spins.then(|| self.drawn_at + status::TICK)
+        hint.into_iter().chain(spins.then(|| self.drawn_at + status::TICK)).min()
     }
 
     pub(super) fn remember_prompts(&mut self) {
@@ -173,7 +200,7 @@ impl Live {
         // The rows below are the hint, the input and the status.
         let is_above = rows + 4 > self.size.1;
         self.search = None;
-        self.asked = Some(Asked { request: request.clone(), lines, is_above, quiet_since: Instant::now() });
+        self.asked = Some(Asked { request: request.clone(), lines, is_above, quiet: Quiet(Instant::now()) });
         self.touch();
         is_above
     }
@@ -197,15 +224,12 @@ impl Live {
             Event::Key(_) | Event::Paste(_) => {}
             _ => return Ok(None),
         }
-        if let Some(asked) = &mut self.asked {
-            let quiet = asked.quiet_since.elapsed() >= QUIET;
-            asked.quiet_since = if quiet { asked.quiet_since } else { Instant::now() };
-            if quiet
-                && let Event::Key(key) = &event
-                && let (KeyCode::Char(c), KeyModifiers::NONE | KeyModifiers::SHIFT) = (key.code, key.modifiers)
-            {
-                return Ok(input::answer(&c.to_string(), &asked.request).map(Action::Answer));
-            }
+        if let Some(asked) = &mut self.asked
+            && asked.quiet.key(Instant::now())
+            && let Event::Key(key) = &event
+            && let (KeyCode::Char(c), KeyModifiers::NONE | KeyModifiers::SHIFT) = (key.code, key.modifiers)
+        {
+            return Ok(input::answer(&c.to_string(), &asked.request).map(Action::Answer));
         }
         if self.search.is_some() {
             return Ok(self.search_key(&event));
@@ -378,7 +402,8 @@ impl Live {
             } else {
                 rows.extend(lines);
             }
-            let hint = painted::clip(&hint(&asked.request), width);
+            let hint = if asked.quiet.is_over(Instant::now()) { hint(&asked.request) } else { PAUSE.to_owned() };
+            let hint = painted::clip(&hint, width);
             rows.push(self.screen.paint(TextStyle::Bold, &hint));
             if self.draft.text().is_empty() {
                 let cursor = (rows.len() - 1, painted::width(&hint));
@@ -417,5 +442,22 @@ fn hint(request: &PermissionRequest) -> String {
         0 => "the agent offers no options: n denies".to_owned(),
         1 => "press 1, or y allows and n denies".to_owned(),
         more => format!("press 1 to {}, or y allows and n denies", more.min(9)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_answers_only_after_a_pause_in_typing() {
+        let begin = Instant::now();
+        let at = |milliseconds| begin + Duration::from_millis(milliseconds);
+        let mut quiet = Quiet(begin);
+        let keys = [(100, false), (400, false), (890, false), (1389, false), (1889, true), (1900, true)];
+        for (time, answers) in keys {
+            assert_eq!(quiet.key(at(time)), answers, "{time}");
+        }
+        assert!(!Quiet(begin).is_over(at(499)) && Quiet(begin).is_over(at(500)));
     }
 }
