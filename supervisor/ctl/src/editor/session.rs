@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
-use agentd_api::session::{PermissionAnswer, PermissionOrigin, Phase, SessionStatus};
+use agentd_api::session::{ConditionStatus, ConditionType, PermissionAnswer, PermissionOrigin, Phase, SessionStatus};
 use agentd_api::{Body, Code, Event, TurnId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -25,8 +25,8 @@ use super::history::{self, Mark};
 use super::host::{Host, tell};
 use super::permission::Permissions;
 use super::seen::Seen;
-use super::settings::{self, Settings};
-use super::wire::{CANCELLED, Id, Message, NOT_FOUND, Refusal, raw};
+use super::settings::{self, Changed, PATIENCE, Settings};
+use super::wire::{CANCELLED, INTERNAL_ERROR, Id, Message, NOT_FOUND, Refusal, raw};
 use super::{content, outcome, refusal};
 use crate::client::{Client, StreamStart};
 use crate::conversation::{Conversation, Item};
@@ -87,6 +87,15 @@ struct Prompt {
     turn: TurnId,
 }
 
+/// A change of an option that the agent has not set yet.
+#[derive(Debug)]
+struct Change {
+    id: Id,
+    changed: Changed,
+    /// Time limit for the agent.
+    until: Instant,
+}
+
 /// The running turn.
 #[derive(Debug)]
 struct Turn {
@@ -112,6 +121,7 @@ pub(super) struct Session {
     turn: Option<Turn>,
     permissions: Permissions,
     settings: Settings,
+    changes: Vec<Change>,
     /// The agent's last list of its commands.
     commands: Option<Box<RawValue>>,
     /// Updates for after the answer that opens the session.
@@ -157,6 +167,7 @@ impl Session {
             prompts: Vec::new(),
             turn: None,
             settings: Settings::default(),
+            changes: Vec::new(),
             commands: None,
             held: Vec::new(),
             cancelling: false,
@@ -171,6 +182,7 @@ impl Session {
     pub(super) async fn run(mut self, mut commands: mpsc::Receiver<Command>) {
         loop {
             let settle = self.settle;
+            let change = self.changes.iter().map(|change| change.until).min();
             let flow = tokio::select! {
                 command = commands.recv() => match command {
                     Some(command) => self.command(command).await,
@@ -178,6 +190,10 @@ impl Session {
                 },
                 next = self.stream.next() => self.next(next).await,
                 () = sleep_until(settle.unwrap_or_else(Instant::now)), if settle.is_some() => self.settled().await,
+                () = sleep_until(change.unwrap_or_else(Instant::now)), if change.is_some() => {
+                    self.refuse_changes(Instant::now()).await;
+                    Continue(())
+                }
             };
             if flow.is_break() {
                 self.seen.store();
@@ -209,8 +225,9 @@ impl Session {
         Continue(())
     }
 
-    /// Ends this attachment, and answers the request that opens the session.
+    /// Ends this attachment, and answers the requests that wait.
     async fn give_up(&mut self, refusal: Refusal) -> ControlFlow<()> {
+        self.refuse_all_changes(&refusal.message).await;
         if let Some(opening) = self.opening.take() {
             self.host.out.answer(&opening.id, Err(refusal)).await;
         }
@@ -232,6 +249,7 @@ impl Session {
             // A newer daemon may write what this version cannot read.
             Err(error) => tell(&self.name, &agentd_api::chain(&error)),
         }
+        self.answer_changes().await;
         self.opened().await;
         if self.opening.is_none() {
             self.permissions.ask(&self.host.out).await;
@@ -252,6 +270,12 @@ impl Session {
             Body::AgentIn(message) => self.settings.sent(message),
             Body::AgentOut(message) => self.agent_said(message, mark.as_ref()).await,
             Body::TurnStarted(started) => self.turn = Some(Turn { rpc: started.rpc, answer: None }),
+            Body::Condition(condition)
+                if condition.kind == ConditionType::OptionsApplied && condition.status == ConditionStatus::False =>
+            {
+                self.answer_changes().await;
+                self.refuse_all_changes(&condition.message).await;
+            }
             Body::PermissionRequested(requested) => self.permissions.requested(requested),
             Body::PermissionResolved(resolved) => {
                 self.permissions.resolved(&resolved.permission, &self.host.out).await;
@@ -418,9 +442,11 @@ impl Session {
             Command::Withdrawn(id) => return self.withdrawn(&id).await,
             Command::Answered { id, outcome } => self.answered(id, outcome).await,
             Command::Change { id, method, params } => {
-                let changed = settings::change(&self.client, &self.id, &method, &params).await;
-                let result = changed.map(|changed| raw(&self.settings.changed(&changed)));
-                self.host.out.answer(&id, result).await;
+                match settings::change(&self.client, &self.id, &method, &params).await {
+                    Ok(changed) => self.changes.push(Change { id, changed, until: Instant::now() + PATIENCE }),
+                    Err(refusal) => self.host.out.answer(&id, Err(refusal)).await,
+                }
+                self.answer_changes().await;
             }
             Command::Close(id) => {
                 // The turn continues without this editor, for which it is over.
@@ -437,6 +463,29 @@ impl Session {
             }
         }
         Continue(())
+    }
+
+    /// Answers the changes that the agent has made.
+    async fn answer_changes(&mut self) {
+        let settings = &self.settings;
+        for Change { id, .. } in self.changes.extract_if(.., |change| settings.has(&change.changed)) {
+            self.host.out.answer(&id, Ok(raw(&settings.changed()))).await;
+        }
+    }
+
+    /// Answers the changes whose time is over.
+    async fn refuse_changes(&mut self, now: Instant) {
+        for Change { id, changed, .. } in self.changes.extract_if(.., |change| change.until <= now) {
+            let refusal = settings::unset(&self.client, &self.id, &changed).await;
+            self.host.out.answer(&id, Err(refusal)).await;
+        }
+    }
+
+    /// Answers all changes with the agent's refusal.
+    async fn refuse_all_changes(&mut self, message: &str) {
+        for Change { id, .. } in std::mem::take(&mut self.changes) {
+            self.host.out.answer(&id, Err(Refusal::new(INTERNAL_ERROR, message.to_owned()))).await;
+        }
     }
 
     async fn prompt(&mut self, id: Id, blocks: &[Value]) {

@@ -9,15 +9,13 @@ use agentd_api::surrogates::replace_lone_surrogates;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
-use tokio::time::{Instant, sleep};
 
 use super::refusal;
 use super::wire::{INTERNAL_ERROR, INVALID_PARAMS, Message, Refusal, params};
 use crate::client::Client;
 
 /// Time limit for an agent to set an option.
-const PATIENCE: Duration = Duration::from_secs(5);
-const PAUSE: Duration = Duration::from_millis(20);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Requests to an agent that open a conversation; their answers have the modes and options.
 const OPENING: [&str; 4] = ["session/new", "session/load", "session/resume", "session/fork"];
@@ -39,6 +37,8 @@ enum Request {
     Option,
     /// The mode that the agent is to have.
     Mode(String),
+    /// The model that the agent is to have.
+    Model(String),
 }
 
 #[derive(Deserialize)]
@@ -62,10 +62,13 @@ impl Settings {
         let request = match method.as_str() {
             method if OPENING.contains(&method) => Request::Open,
             "session/set_config_option" => Request::Option,
-            "session/set_mode" => {
+            "session/set_mode" | "session/set_model" => {
                 let wish = params.and_then(|params| serde_json::from_str::<Wish>(params.get()).ok());
-                let Some(mode) = wish.and_then(|wish| wish.mode_id) else { return };
-                Request::Mode(mode)
+                match wish.map(|wish| (wish.mode_id, wish.model_id)) {
+                    Some((Some(mode), _)) => Request::Mode(mode),
+                    Some((None, Some(model))) => Request::Model(model),
+                    _ => return,
+                }
             }
             _ => return,
         };
@@ -100,8 +103,31 @@ impl Settings {
                 modes["currentModeId"] = json!(mode);
                 Some(json!({ "sessionUpdate": "current_mode_update", "currentModeId": mode }))
             }
+            (Request::Model(model), Ok(_)) => {
+                // The protocol has no update about models.
+                if let Some(models) = self.known.get_mut("models").filter(|models| models.is_object()) {
+                    models["currentModelId"] = json!(model);
+                }
+                None
+            }
             _ => None,
         }
+    }
+
+    /// Reports whether the agent has the value.
+    pub(super) fn has(&self, Changed { option, value }: &Changed) -> bool {
+        let current = |list: &str, field: &str| self.known.get(list).and_then(|list| list.get(field));
+        let mut options = self.known.get("configOptions").and_then(Value::as_array).into_iter().flatten();
+        let found = match options.find(|one| one["id"] == *option) {
+            Some(one) => one.get("currentValue"),
+            None if option == "mode" => current("modes", "currentModeId"),
+            None if option == "model" => current("models", "currentModelId"),
+            None => None,
+        };
+        found.is_some_and(|found| match found {
+            Value::Bool(is_on) => is_on.to_string() == *value,
+            found => found == value,
+        })
     }
 
     /// Takes in an update of the agent with this name.
@@ -126,22 +152,13 @@ impl Settings {
         }
     }
 
-    /// Returns the result of a request that changed an option. The agent's answer may arrive in the journal later.
-    pub(super) fn changed(&mut self, changed: &Changed) -> Value {
-        let mut result = Map::new();
-        if let Some(Value::Array(options)) = self.known.get_mut("configOptions") {
-            for option in options.iter_mut().filter(|option| option["id"] == changed.option) {
-                option["currentValue"] = match option["currentValue"] {
-                    Value::Bool(_) => json!(changed.value == "true"),
-                    _ => json!(changed.value),
-                };
-            }
-            result.insert("configOptions".to_owned(), json!(options));
+    /// Returns the result of a request that changed an option: all options (ACP, "Session Config Options"), or nothing
+    /// for a mode and a model.
+    pub(super) fn changed(&self) -> Value {
+        match self.known.get("configOptions") {
+            Some(options) => json!({ "configOptions": options }),
+            None => json!({}),
         }
-        if let Some(modes) = self.known.get_mut("modes").filter(|modes| modes.is_object() && changed.option == "mode") {
-            modes["currentModeId"] = json!(changed.value);
-        }
-        Value::Object(result)
     }
 
     /// Returns the result of a request that opened the session, with the modes and options.
@@ -168,8 +185,8 @@ struct Wish {
     value: Value,
 }
 
-/// Changes a mode, a model or an option: in the specification, so that a later launch has it too. Returns when the
-/// agent has set it.
+/// Changes a mode, a model or an option: in the specification, so that a later launch has it too. The agent sets it
+/// later.
 pub(super) async fn change(client: &Client, id: &str, method: &str, given: &RawValue) -> Result<Changed, Refusal> {
     let wish: Wish = params(given)?;
     let missing = |name: &str| Refusal::new(INVALID_PARAMS, format!("the parameter {name:?} is missing"));
@@ -201,28 +218,19 @@ pub(super) async fn change(client: &Client, id: &str, method: &str, given: &RawV
     };
     let Value::Object(patch) = patch else { return Err(Refusal::new(INTERNAL_ERROR, "the change is no object")) };
     client.change_spec(id, &SpecPatch(patch), None).await.map_err(|error| refusal::of(&error))?;
-    is_set(client, id, &known.id, &value).await?;
     Ok(Changed { option: known.id.clone(), value })
 }
 
-/// Waits until the agent has the value.
-async fn is_set(client: &Client, id: &str, option: &str, value: &str) -> Result<(), Refusal> {
-    let since = Instant::now();
-    loop {
-        let options = client.options(id).await.map_err(|error| refusal::of(&error))?.value.options;
-        if options.iter().any(|one| one.id == option && one.value.as_deref() == Some(value)) {
-            return Ok(());
-        }
-        if since.elapsed() >= PATIENCE {
-            let view = client.session(id).await.map_err(|error| refusal::of(&error))?.value;
-            let mut conditions = view.status.conditions.into_iter();
-            let applied = conditions.find(|condition| condition.kind == ConditionType::OptionsApplied);
-            let why = applied.filter(|condition| condition.status == ConditionStatus::False);
-            let text = why.map_or_else(|| format!("the agent has not set {option:?} yet"), |why| why.message);
-            return Err(Refusal::new(INTERNAL_ERROR, text));
-        }
-        sleep(PAUSE).await;
-    }
+/// Returns why the agent has not set an option in time.
+pub(super) async fn unset(client: &Client, id: &str, changed: &Changed) -> Refusal {
+    let view = match client.session(id).await {
+        Ok(view) => view.value,
+        Err(error) => return refusal::of(&error),
+    };
+    let applied = view.status.conditions.iter().find(|condition| condition.kind == ConditionType::OptionsApplied);
+    let why = applied.filter(|condition| condition.status == ConditionStatus::False);
+    let text = why.map_or_else(|| format!("the agent has not set {:?} yet", changed.option), |why| why.message.clone());
+    Refusal::new(INTERNAL_ERROR, text)
 }
 
 #[cfg(test)]
