@@ -28,8 +28,8 @@ fn is_enabled() -> bool {
     true
 }
 
-/// A configured MCP server, and the sessions that get it. It repeats the fields of [`McpServer`], because serde cannot
-/// refuse unknown fields beside a flattened structure.
+// Repeats the fields of `McpServer`, because serde cannot refuse unknown fields beside a flattened structure.
+/// A configured MCP server, and the sessions that get it.
 #[derive(Debug, Clone, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
