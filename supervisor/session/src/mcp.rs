@@ -3,7 +3,7 @@
 //! agentd's own server is the program `agentctl` beside the daemon's own program. It calls the control endpoint from
 //! inside the session, so it may do what every process of the session may do.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -111,15 +111,10 @@ pub(crate) struct ServersOfLaunch {
 /// out, with the reason.
 pub(crate) async fn of_launch(plan: &LaunchPlan, environment: &Environment) -> ServersOfLaunch {
     let mut of_launch = ServersOfLaunch::default();
-    let mut read: BTreeMap<String, Result<String, String>> = BTreeMap::new();
+    let secrets = secrets(plan).await;
     for (name, origin, server) in &plan.mcp {
-        for secret in server.secrets() {
-            if !read.contains_key(secret) {
-                read.insert(secret.to_owned(), secret_of(plan, secret).await);
-            }
-        }
         let mut server = server.clone();
-        let mut missing = server.secrets().find_map(|secret| read.get(secret)?.as_ref().err().cloned());
+        let mut missing = server.secrets().find_map(|secret| secrets.get(secret)?.as_ref().err().cloned());
         if let Some(program) = server.command.first_mut() {
             match bringup::program(plan, environment, program).await {
                 Ok(path) => *program = path.display().to_string(),
@@ -128,19 +123,31 @@ pub(crate) async fn of_launch(plan: &LaunchPlan, environment: &Environment) -> S
         }
         of_launch.launched.push(LaunchedServer { name: name.clone(), origin: *origin, server, missing });
     }
-    let known = read.into_iter().filter_map(|(name, value)| Some((placeholder(&name), value.ok()?)));
+    let known = secrets.into_iter().filter_map(|(name, value)| Some((placeholder(&name), value.ok()?)));
     of_launch.fills = known.map(|(placeholder, text)| Fill { placeholder, text }).collect();
     of_launch
 }
 
-/// Reads a secret. The error is a text for people.
-async fn secret_of(plan: &LaunchPlan, name: &str) -> Result<String, String> {
+/// Reads the secrets of the servers, by name. An error is a text for people.
+async fn secrets(plan: &LaunchPlan) -> BTreeMap<String, Result<String, String>> {
+    let servers = plan.mcp.iter().map(|(_, _, server)| server);
+    let wanted: BTreeSet<String> = servers.flat_map(McpServer::secrets).map(str::to_owned).collect();
+    if wanted.is_empty() {
+        return BTreeMap::new();
+    }
+    // A link must not lead a session into the directory of a secret.
+    let real = plan.target().real().await;
     let login = async { Ok(terminal(plan).await) };
-    let taken = plan.secrets.read(name, &plan.agent, Some(&plan.spec.directory), login).await;
-    let taken = taken.ok_or_else(|| format!("the configuration does not give the secret {name:?} to this session"))?;
-    let value = taken.map_err(|missing| missing.to_string())?.value;
-    let text = std::str::from_utf8(&value).map_err(|_| format!("the secret {name:?} is not UTF-8"))?;
-    Ok(text.trim_end_matches(['\n', '\r']).to_owned())
+    let read = plan.secrets.take_only(&wanted, &plan.agent, real.directory.as_deref(), login).await;
+    let not_given = |name: &String| format!("the configuration does not give the secret {name:?} to this session");
+    let mut secrets: BTreeMap<_, _> = wanted.iter().map(|name| (name.clone(), Err(not_given(name)))).collect();
+    secrets.extend(read.missing.into_iter().map(|missing| (missing.name.clone(), Err(missing.to_string()))));
+    secrets.extend(read.given.into_iter().map(|given| {
+        let text = std::str::from_utf8(&given.value).map(str::to_owned);
+        let text = text.map_err(|_| format!("the secret {:?} is not UTF-8", given.name));
+        (given.name, text)
+    }));
+    secrets
 }
 
 /// Returns the server for the session's agent. A guarded agent gets its own socket, and no server if it cannot see

@@ -104,6 +104,29 @@ async fn an_agent_and_a_session_choose_servers_and_a_session_has_its_own() {
 }
 
 #[tokio::test]
+async fn a_link_gives_no_session_the_secret_of_a_directory() {
+    let mut daemon = Daemon::prepare();
+    let command = serde_json::to_string(&daemon.scripted(&[]).command).unwrap();
+    let (file, away) = (daemon.root().join("token"), daemon.root().join("away"));
+    std::fs::create_dir(&away).unwrap();
+    std::os::unix::fs::symlink(&away, daemon.work().join("link")).unwrap();
+    std::fs::create_dir(daemon.work().join("real")).unwrap();
+    std::fs::write(&file, TOKEN).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let secret =
+        format!("[secrets.TOKEN]\nfile = \"{}\"\ndirectories = [\"{}/*\"]\n", file.display(), daemon.work().display());
+    daemon.configure(|config| format!("{config}\n{secret}\n[agents.s]\ncommand = {command}\n{LAB}\n"));
+    daemon.run().await;
+    for (name, gets_it) in [("real", true), ("link", false)] {
+        let session = daemon.session(&spec(&daemon, &json!({ "directory": daemon.work().join(name) }))).await;
+        let view = session.view().await;
+        let said = condition(&view).unwrap();
+        assert_eq!(said.0 == ConditionStatus::True, gets_it, "{name}: {said:?}");
+        assert_eq!(names(&given(&session).await) == ["lab"], gets_it, "{name}");
+    }
+}
+
+#[tokio::test]
 async fn an_agent_without_http_works_without_the_server_and_the_condition_says_so() {
     let daemon = daemon(
         &[],

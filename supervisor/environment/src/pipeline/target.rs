@@ -41,7 +41,8 @@ pub struct Target {
 }
 
 impl Target {
-    pub(crate) async fn real(&self) -> ResolvedPlaces {
+    /// Resolves the links in the session's places.
+    pub async fn real(&self) -> ResolvedPlaces {
         self.places.real(&self.machine, None, Instant::now() + PLACES).await
     }
 
