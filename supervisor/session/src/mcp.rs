@@ -136,9 +136,9 @@ async fn secrets(plan: &LaunchPlan) -> BTreeMap<String, Result<String, String>> 
         return BTreeMap::new();
     }
     // A link must not lead a session into the directory of a secret.
-    let real = plan.target().real().await;
+    let places = plan.target().real().await;
     let login = async { Ok(terminal(plan).await) };
-    let read = plan.secrets.take_only(&wanted, &plan.agent, real.directory.as_deref(), login).await;
+    let read = plan.secrets.take_only(&wanted, &plan.agent, places.directory.as_deref(), login).await;
     let not_given = |name: &String| format!("the configuration does not give the secret {name:?} to this session");
     let mut secrets: BTreeMap<_, _> = wanted.iter().map(|name| (name.clone(), Err(not_given(name)))).collect();
     secrets.extend(read.missing.into_iter().map(|missing| (missing.name.clone(), Err(missing.to_string()))));
