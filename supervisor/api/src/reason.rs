@@ -77,6 +77,8 @@ reasons! {
     LOGIN_LOST = "LoginLost",
     /// The agent works again after it required a login.
     LOGGED_IN = "LoggedIn",
+    /// Variables have other values than at the beginning of the conversation. The agent gets the former ones.
+    PLACE_HELD = "PlaceHeld",
     /// The agent was given all MCP servers.
     SERVERS_GIVEN = "ServersGiven",
     /// The agent was not given an MCP server. The message has the cause for each.

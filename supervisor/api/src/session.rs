@@ -152,6 +152,9 @@ conditions! {
     /// True while the agent requires a login: it refused to open the conversation, or a prompt. Absent if the agent has
     /// not asked for a login in this launch.
     AuthenticationRequired,
+    /// False if a variable that names where the agent keeps its conversations has another value now than at the
+    /// beginning of the conversation. The agent gets the former value, and finds the conversation. Absent otherwise.
+    ConversationPlace,
     /// The agent was given the session's MCP servers. False names those that it was not given, and is a warning.
     /// Present only if the session has any besides agentd's own.
     McpServersGiven,

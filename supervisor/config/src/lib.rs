@@ -5,14 +5,15 @@
 //! belongs to the administrator. A user's file cannot change the plugins and prerequisites that are declared there.
 //! `assemble` decides the consequence of each mistake.
 
+mod agents;
 mod assemble;
 mod control;
 mod declared_secret;
+mod edits;
 mod effects;
 mod environment;
 mod files;
 mod hidden;
-mod keep;
 mod limits;
 mod mcp;
 mod parsed;
@@ -41,15 +42,16 @@ use agentd_api::AgentName;
 use agentd_api::environment::Refresh;
 use agentd_api::isolation::Isolation;
 use agentd_api::quantity::Time;
+use agentd_catalogue::KnownAgent;
 use serde::Deserialize;
 
 pub use assemble::{Loaded, Origins, Place, load, load_with};
 pub use control::{Control, Guests, TokenSource};
 pub use declared_secret::{DeclaredSecret, NamedSecret, SecretOrigin};
+pub use edits::{AgentPlan, EditError, FileEdit, KeepPlan, plan_to_add_agent, plan_to_keep};
 pub use effects::Effects;
 pub use environment::{Children, Encryption, Environment, Functions, KeySource, LoginSource, Provider};
 pub use files::{Sources, drop_ins};
-pub use keep::{KeepError, PlannedEdit as KeepPlan, plan as plan_to_keep};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 pub use mcp::{AgentMcp, ConfiguredServer, Mcp};
 #[cfg(test)]
@@ -125,11 +127,20 @@ pub struct Config {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Agent {
+    /// Known agent that this is, by its name in `agentctl agent ls`. It gives the command, the variables that the agent
+    /// may have, those that keep it from updating itself, and its logins. Default: the agent that the command shows,
+    /// which gives the variables that it may have.
+    #[serde(default)]
+    pub like: Option<String>,
     /// Program and its arguments. The program is a path, or a name that is looked up in the `PATH` of the session's
     /// environment. `~/` at the start of the program means the home directory. No shell reads the arguments, and they
-    /// are passed unchanged. Required for every agent except `demo`, which is built in.
+    /// are passed unchanged. Default: the command of the agent in `like`. Required for an agent without `like`, except
+    /// for `demo`, which is built in.
     #[serde(default)]
     pub command: Vec<String>,
+    /// Arguments after those of the command. Default: none.
+    #[serde(default)]
+    pub args: Vec<String>,
     /// How later launches of the agent's sessions treat the environment of the previous launch: `stored`, `fresh` or
     /// `warn`. Default: the value of `environment.refresh`.
     #[serde(default)]
@@ -171,14 +182,28 @@ pub struct Agent {
 }
 
 impl Agent {
+    /// Returns the known agent that `like` names.
+    pub fn known(&self) -> Option<&'static KnownAgent> {
+        agentd_catalogue::by_name(self.like.as_ref()?)
+    }
+
+    /// Reports whether the entry has a command. Without a command, it configures the built-in agent.
+    pub fn has_command(&self) -> bool {
+        !self.command.is_empty() || self.known().is_some()
+    }
+
     /// Reports whether the program's path begins with `~/`.
     pub fn is_in_home(&self) -> bool {
         self.command.first().is_some_and(|program| program.starts_with("~/"))
     }
 
-    /// Returns the command, with `~/` at the start of its program replaced by the home directory.
+    /// Returns the program and all arguments, with `~/` at the start of the program replaced by the home directory.
     pub fn command_in(&self, home: Option<&Path>) -> Vec<String> {
-        let mut command = self.command.clone();
+        let mut command = match self.known() {
+            Some(known) if self.command.is_empty() => known.agentd.command.clone(),
+            _ => self.command.clone(),
+        };
+        command.extend(self.args.iter().cloned());
         if let (Some(program), Some(home)) = (command.first_mut().filter(|_| self.is_in_home()), home) {
             *program = home.join(&program[2..]).display().to_string();
         }
@@ -236,14 +261,7 @@ fn flaw(key: &[&str], message: impl Into<String>) -> (Vec<String>, String) {
 fn check(config: &Config) -> Flaws {
     let mut flaws = Flaws::new();
     for (name, agent) in &config.agents {
-        let is_built_in = name.as_str() == DEMO && agent.command.is_empty();
-        if !is_built_in && agent.command.first().is_none_or(String::is_empty) {
-            let message = format!(
-                "agents.{name} has no command, and only the agent \"{DEMO}\" is built in; \
-                 add command = [\"PROGRAM\", \"ARGUMENT\"] to [agents.{name}]"
-            );
-            flaws.push(flaw(&["agents", name.as_str(), "command"], message));
-        }
+        flaws.extend(agents::check(name, agent));
         if let Some(AgentMcp::Named(names)) = &agent.mcp
             && let Some(unknown) =
                 names.iter().find(|one| *one != agentd_api::mcp::OWN && !config.mcp.servers.contains_key(*one))

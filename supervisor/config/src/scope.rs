@@ -34,7 +34,9 @@ impl Config {
     /// Returns the variables that the configuration allows, drops and sets for an agent's sessions.
     pub fn agent_scope(&self, name: &str) -> Option<Scope> {
         let (name, agent) = self.agents.iter().find(|(known, _)| known.as_str() == name)?;
-        Some(Scope::new(format!("agent {name}"), &agent.allow, &agent.drop, &agent.env))
+        let of_known = agent.known().into_iter().flat_map(|known| known.agentd.environment.clone());
+        let env = of_known.chain(agent.env.clone()).collect();
+        Some(Scope::new(format!("agent {name}"), &agent.allow, &agent.drop, &env))
     }
 
     /// Returns the scopes of the configured directories, each with its absolute path.

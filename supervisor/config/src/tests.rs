@@ -86,7 +86,7 @@ fn what_cannot_be_meant_is_refused() {
     for (text, expected) in [
         ("[agents.a]\ncommand = []", "agents.a has no command"),
         ("[agents.a]\nallow = [\"X\"]", "add command = [\"PROGRAM\", \"ARGUMENT\"] to [agents.a]"),
-        ("[agents.demo]\ncommand = [\"\"]", "agents.demo has no command"),
+        ("[agents.demo]\ncommand = [\"\"]", "agents.demo.command begins with an empty program"),
         ("default_agent = \"x\"", "there is no [agents.x]"),
         ("[limits]\nbody = 0", "limits.body is 0"),
         ("[environment]\nproviders = [\"/x.wasm\"]", "[plugins.NAME] file = \"/x.wasm\""),

@@ -6,6 +6,7 @@
 //! cancels no work.
 
 mod access;
+mod agents;
 mod audit;
 mod audit_log;
 mod children;

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 
 use agentd_api::Problem;
+use agentd_api::agents::{AgentAddRequest, AgentAddView};
 use agentd_api::doctor::DoctorView;
 use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::plugin::ReloadView;
@@ -32,6 +33,13 @@ pub trait Operations: Debug + Send + Sync {
     ///
     /// The request is invalid, or the file cannot be written.
     async fn keep(&self, request: &KeepRequest) -> Result<KeepView, Problem>;
+
+    /// Adds an agent to the user's configuration file, and reloads.
+    ///
+    /// # Errors
+    ///
+    /// The request is invalid, the configuration has the agent, or the file cannot be written.
+    async fn add_agent(&self, request: &AgentAddRequest) -> Result<AgentAddView, Problem>;
 
     /// Examines the daemon's own health.
     async fn doctor(&self) -> DoctorView;

@@ -22,8 +22,8 @@ use super::operations::Operations;
 use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
-    Body, access, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune, readiness,
-    repositories, schedules, scripts, secrets, session_context, session_spec, snapshots, stream, validation,
+    Body, access, agents, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune,
+    readiness, repositories, schedules, scripts, secrets, session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -199,6 +199,8 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Readiness {} => readiness::ready(context),
         Call::Version {} => handlers::version(context),
         Call::Agents {} => handlers::agents(context),
+        Call::AddAgent {} => agents::add(context, request).await,
+        Call::Catalogue { agent, versions } => agents::catalogue(context, agent, versions.unwrap_or(false)).await,
         Call::AgentStart { name } => environment::of_agent(context, &name, request).await,
         Call::Audit { session, since, limit } => audit::list(context, session, since, limit).await,
         Call::Doctor {} => doctor::doctor(context).await,

@@ -79,7 +79,9 @@ pub fn access(route: Route) -> Access {
         Route::CreateSession => Access::Creator,
         Route::Version
         | Route::Agents
+        | Route::AddAgent
         | Route::AgentStart
+        | Route::Catalogue
         | Route::Audit
         | Route::Doctor
         | Route::Plugins

@@ -44,6 +44,16 @@ impl Input {
     }
 }
 
+/// Reads one line from a terminal, and nothing behind it: a later reader gets the rest. Earlier input is discarded.
+pub(crate) async fn one_line() -> io::Result<String> {
+    let _ = tcflush(io::stdin(), FlushArg::TCIFLUSH); // a terminal that is gone has nothing to forget
+    let read = || {
+        let mut line = String::new();
+        io::stdin().read_line(&mut line).map(|_| line)
+    };
+    tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
+}
+
 /// Interprets a line as the answer to a question. Returns `None` if the line is not an answer.
 pub(crate) fn answer(line: &str, request: &PermissionRequest) -> Option<PermissionAnswer> {
     let line = line.trim().to_lowercase();

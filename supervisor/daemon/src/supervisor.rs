@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentd_api::Problem;
+use agentd_api::agents::{AgentAddRequest, AgentAddView};
 use agentd_api::doctor::DoctorView;
 use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::plugin::ReloadView;
@@ -38,6 +39,10 @@ impl Operations for Supervisor {
 
     async fn keep(&self, request: &KeepRequest) -> Result<KeepView, Problem> {
         self.reload.keep(request).await
+    }
+
+    async fn add_agent(&self, request: &AgentAddRequest) -> Result<AgentAddView, Problem> {
+        self.reload.add_agent(request).await
     }
 
     async fn doctor(&self) -> DoctorView {

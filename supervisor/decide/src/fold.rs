@@ -197,6 +197,7 @@ impl State {
         self.conversation = Some(continues.conversation.clone());
         self.is_taken_over = true;
         self.conversation_home.clone_from(&continues.home);
+        self.conversation_places.clone_from(&continues.places);
         self.conversation_born = continues.created;
         self.conversation_directory.clone_from(&continues.directory);
         self.can_fork = continues.can_fork;
@@ -233,6 +234,8 @@ impl State {
 
     fn environment_built(&mut self, built: &EnvironmentBuilt) {
         self.home.clone_from(&built.home);
+        self.places.clone_from(&built.places);
+        self.is_place_held = !built.held.is_empty();
         // A bring-up that begins again, for example under another daemon, reports the missing parts again.
         self.degraded.clear();
         (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
@@ -241,6 +244,7 @@ impl State {
         self.options_built(&built.options);
         self.mcp.clone_from(&built.mcp);
         self.login.clone_from(&built.login);
+        self.key_logins.clone_from(&built.key_logins);
         self.facts.built(built);
     }
 
@@ -391,6 +395,7 @@ impl State {
         if self.conversation.as_ref() != Some(&opened.conversation) {
             self.conversation_born = Some(self.updated);
             self.conversation_home.clone_from(&opened.home);
+            self.conversation_places.clone_from(&opened.places);
             self.conversation_directory = Some(opened.directory.clone());
             // A copy of a conversation has the options that it was opened with.
             self.changed_options = ChangedOptions::default();

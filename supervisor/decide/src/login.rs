@@ -32,16 +32,21 @@ impl Login {
     }
 }
 
-/// Logs in before the conversation is opened, if the launch names a method.
+/// Logs in before the conversation is opened, if the configuration names a method, or a key of the launch has one.
 pub(crate) fn step(state: &State, running: &Running) -> Option<Batch> {
-    let method = state.login.as_deref()?;
     // The caller waits for a pending request.
     if running.login.answered.is_some() {
         return None;
     }
     // A terminal login is never requested by `authenticate` (ACP, "Authentication").
-    let offered = state.login_methods.iter().find(|offered| offered.id == method)?;
-    (offered.kind != LoginKind::Terminal).then(|| Batch::default().send(acp::authenticate(state.next_rpc, method)))
+    let offers = |method: &&String| {
+        state.login_methods.iter().any(|offered| offered.id == **method && offered.kind != LoginKind::Terminal)
+    };
+    let method = match &state.login {
+        Some(configured) => Some(configured).filter(offers),
+        None => state.key_logins.iter().find(offers),
+    };
+    Some(Batch::default().send(acp::authenticate(state.next_rpc, method?)))
 }
 
 /// Returns the record of an agent that requires a login.

@@ -429,6 +429,7 @@ fn opened(state: &State, running: &Running, conversation: &str, by: OpenedBy, fa
         by,
         directory: workflow::directories(state, running, facts.spec).0,
         home: state.home.clone(),
+        places: state.places.clone(),
     }))
     .record(condition(state, facts, ConditionType::ConversationReady, ConditionStatus::True, reason, message))
 }

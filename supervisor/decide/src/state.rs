@@ -22,7 +22,7 @@ use agentd_api::prerequisite::{CheckReport, Requester};
 use agentd_api::reason;
 use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
-use agentd_api::{PermissionId, TurnId};
+use agentd_api::{ByteString, PermissionId, TurnId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -69,6 +69,9 @@ pub struct State {
     /// The login method that the launch requests.
     #[serde(default)]
     pub login: Option<String>,
+    /// Login methods that use a key of the launch, in the order of preference.
+    #[serde(default)]
+    pub key_logins: Vec<String>,
     /// MCP servers of the launch.
     #[serde(default)]
     pub mcp: Vec<LaunchedServer>,
@@ -81,6 +84,15 @@ pub struct State {
     /// `HOME` of the last environment built, and `HOME` of the environment in which the conversation was created.
     pub home: Option<String>,
     pub conversation_home: Option<String>,
+    /// Variables that name where the agent keeps its conversations: in the last environment built, and in that in which
+    /// the conversation was created.
+    #[serde(default)]
+    pub places: BTreeMap<String, Option<ByteString>>,
+    #[serde(default)]
+    pub conversation_places: BTreeMap<String, Option<ByteString>>,
+    /// Whether the last environment has such a variable from the beginning of the conversation, and not its new value.
+    #[serde(default)]
+    pub is_place_held: bool,
     /// Directory in which the agent opened the conversation first.
     #[serde(default)]
     pub conversation_directory: Option<PathBuf>,
@@ -422,6 +434,7 @@ impl State {
             can_fork: false,
             login_methods: Vec::new(),
             login: None,
+            key_logins: Vec::new(),
             mcp: Vec::new(),
             queue: VecDeque::new(),
             cut: None,
@@ -429,6 +442,9 @@ impl State {
             keeper: None,
             home: None,
             conversation_home: None,
+            places: BTreeMap::new(),
+            conversation_places: BTreeMap::new(),
+            is_place_held: false,
             conversation_directory: None,
             conversation_born: None,
             pending_note: PendingNote::default(),

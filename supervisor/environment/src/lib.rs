@@ -35,6 +35,7 @@ pub use login::seed::Seed;
 pub use login::sources;
 pub use merge::{Environment, drift, with_secrets, without_secrets};
 pub use pipeline::files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};
+pub use pipeline::identity::identify as known_agent;
 pub use pipeline::{
     BuildFailure, BuiltEnvironment, InScope, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Scopes, Target,
 };

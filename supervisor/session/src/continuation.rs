@@ -82,7 +82,9 @@ impl Sessions {
         let (home, created) = (state.conversation_home.clone(), state.conversation_born);
         let directory = state.conversation_directory.clone();
         let workflow = state.workflow.active().cloned().map(Box::new);
-        let continues = Continuation { conversation, home, created, can_fork: state.can_fork, directory, workflow };
+        let places = state.conversation_places.clone();
+        let continues =
+            Continuation { conversation, home, places, created, can_fork: state.can_fork, directory, workflow };
         Ok(Some((alone, continues)))
     }
 

@@ -27,7 +27,7 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::bringup::{Failure, Progress};
-use super::validation;
+use super::{known_agent, validation};
 use crate::generation::Generation;
 use crate::launch_plan::LaunchPlan;
 use crate::mcp::{self, ServersOfLaunch};
@@ -73,6 +73,10 @@ pub(super) async fn provide_environment(
     }
     let mut record = keep(plan, &built.environment).await?;
     record.duration_us = u64::try_from(took.as_micros()).ok();
+    known_agent::note(plan, &mut record, &built).await;
+    if let Some(condition) = known_agent::place_condition(plan, &record.held) {
+        let _ = report.send(condition).await;
+    }
     let ServersOfLaunch { launched, fills } = mcp::of_launch(plan, &built.environment).await;
     record.mcp = launched;
     let mut message = format!("{} variables, {} dropped", record.variables, record.dropped.len());
@@ -145,7 +149,12 @@ fn secrets_condition(built: &BuiltEnvironment) -> Option<Progress> {
     (!built.secrets.is_empty()).then(|| condition(kind, ConditionStatus::True, reason::TAKEN, message))
 }
 
-fn condition(kind: ConditionType, status: ConditionStatus, reason: &'static str, message: String) -> Progress {
+pub(super) fn condition(
+    kind: ConditionType,
+    status: ConditionStatus,
+    reason: &'static str,
+    message: String,
+) -> Progress {
     Progress::Condition { kind, status, reason: reason.to_owned(), message }
 }
 
@@ -312,6 +321,10 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
         options: options(plan, environment),
         mcp: Vec::new(),
         login: plan.login.clone(),
+        key_logins: Vec::new(),
+        known: None,
+        places: BTreeMap::new(),
+        held: environment.held.clone(),
         killed: environment.background.killed,
         left: environment.background.left,
         duration_us: None,

@@ -269,8 +269,8 @@ impl Generation {
         // In these commands `~` means the home directory of the sessions.
         let home = needs_home.then(|| environment.home_directory()).flatten();
         let home = home.as_deref();
-        // A section without a command configures the built-in agent and does not replace it.
-        let with_command = self.config.agents.iter().filter(|(_, agent)| !agent.command.is_empty());
+        // An entry without a command configures the built-in agent and does not replace it.
+        let with_command = self.config.agents.iter().filter(|(_, agent)| agent.has_command());
         let configured = with_command.map(|(name, agent)| (name.to_string(), agent.command_in(home)));
         let configured: Vec<_> = configured.collect();
         let demo =

@@ -16,8 +16,9 @@ use agentd_api::mcp::{McpOrigin, McpServer};
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::SessionSpec;
 use agentd_api::workflow::{ActiveWorkflow, WorkflowFailed};
-use agentd_api::{Problem, SessionId};
-use agentd_config::Config;
+use agentd_api::{ByteString, Problem, SessionId};
+use agentd_catalogue::KnownAgent;
+use agentd_config::{Agent, Config};
 use agentd_environment::{
     Environments, Pipeline, Scopes, ScriptDirectories, Secrets, SessionSnapshot, SnapshotRequest, Snapshots, Target,
 };
@@ -91,6 +92,12 @@ pub(crate) struct LaunchPlan {
     pub mcp: Vec<(String, McpOrigin, McpServer)>,
     /// Login method that agentd requests from the agent.
     pub login: Option<String>,
+    /// The known agent that the configuration names.
+    pub known: Option<&'static KnownAgent>,
+    /// Variables that name where the conversation is, with their values at its beginning.
+    pub conversation_places: BTreeMap<String, Option<ByteString>>,
+    /// Whether such a variable had another value at the launch before.
+    pub was_held: bool,
     /// Program and arguments of the agent. A problem fails the launch when the agent is to be started.
     pub command: Result<Vec<String>, Problem>,
     /// Treatment of the environment of the launch before.
@@ -149,6 +156,8 @@ impl LaunchPlan {
             workflow_failure: state.workflow.failure().cloned(),
             repositories: state.repositories.clone(),
             conversation: state.conversation.clone().filter(|_| !is_fresh),
+            conversation_places: if is_fresh { BTreeMap::new() } else { state.conversation_places.clone() },
+            was_held: state.is_place_held,
             is_interactive: !state.awaits_completion(),
             is_new: state.times.started.is_none() && state.conversation.is_none(),
             reason,
@@ -159,7 +168,9 @@ impl LaunchPlan {
             schedule,
             ..Self::following(generation, &document.id, (&state.workflow.in_force(&document.spec), active), launch)
         };
-        if state.workflow.has_another_environment() {
+        // The stored environment has the place of the former conversation.
+        let has_another_place = is_fresh && plan.was_held;
+        if state.workflow.has_another_environment() || has_another_place {
             plan.refresh = Refresh::Fresh;
         }
         plan
@@ -210,6 +221,9 @@ impl LaunchPlan {
             options: generation.agent_options(spec),
             mcp: mcp::wanted(config, &generation.agent_label(spec), spec),
             login: generation.agent(spec).and_then(|agent| agent.login.clone()),
+            known: generation.agent(spec).and_then(Agent::known),
+            conversation_places: BTreeMap::new(),
+            was_held: false,
             command: generation.agent_command(spec),
             refresh: generation.refresh_policy(spec),
             deadline: config.environment.deadline.0,
@@ -289,6 +303,8 @@ impl LaunchPlan {
             name: self.spec.name.as_ref().map(ToString::to_string),
             agent: self.agent.clone(),
             command: self.command.as_ref().cloned().unwrap_or_default(),
+            known: self.known,
+            pinned: self.conversation_places.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             scopes: self.scopes.clone(),
             launch: self.launch,
             is_degraded: self.degraded_by.is_some(),

@@ -4,6 +4,7 @@
 //! bounded channel, and the driver answers each over a oneshot channel. Views come from a watch channel that the
 //! driver fills, so a list of a thousand sessions waits for no driver.
 
+mod agent_look;
 mod agent_start;
 pub mod answer;
 mod artifacts;
@@ -30,6 +31,7 @@ pub mod isolation;
 mod journal_port;
 mod keeper_search;
 mod keyed_locks;
+mod known_agent;
 pub mod launch;
 mod launch_plan;
 mod mcp;
@@ -66,6 +68,7 @@ use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use agent_look::{AgentLook, agent_look};
 pub use agent_start::agent_start;
 pub use agentd_decide::context::warnings as context_warnings;
 pub use agentd_decide::rules::{Command, LaunchTerms};

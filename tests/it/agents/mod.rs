@@ -1,4 +1,5 @@
-//! MCP servers and logins, which agents get before their conversation.
+//! Known agents, and the MCP servers and logins that agents get before their conversation.
 
+mod catalogue;
 mod login;
 mod servers;

@@ -2,6 +2,7 @@
 //!
 //! A test compares each page with the repository's file. With `AGENTD_TEST_REWRITE` set it writes the file instead.
 
+mod agents;
 mod commands;
 mod configuration;
 mod interface;
@@ -32,6 +33,18 @@ fn compare_file(name: &str, text: &str) {
     assert!(text == file, "docs/reference/{name} is not what the code says; run {REWRITE}\n{different:#?}");
 }
 
+/// Compares a generated source file with the repository's, or writes it. `path` begins at the repository.
+#[track_caller]
+fn compare_source(path: &str, text: &str) {
+    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    if std::env::var_os("AGENTD_TEST_REWRITE").is_some() {
+        std::fs::write(&file, text).expect("the file is writable");
+        return;
+    }
+    let found = std::fs::read_to_string(&file).expect("the file is in the repository");
+    assert!(text == found, "{path} is not what the catalogue says; run {REWRITE}, then plugins/rebuild");
+}
+
 /// Returns the JSON Schema of a configuration file.
 fn schema() -> serde_json::Value {
     agentd_config::schema().to_value()
@@ -52,6 +65,12 @@ fn serve_help() -> String {
 #[test]
 fn the_page_of_commands_is_what_the_command_lines_define() {
     compare("commands.md", &commands::page(agentctl::command_line(), &serve_help()));
+}
+
+#[test]
+fn the_page_of_agents_and_the_table_of_the_whitelist_are_what_the_catalogue_says() {
+    compare("agents.md", &agents::page());
+    compare_source("plugins/whitelist/src/table.rs", &agents::table());
 }
 
 #[test]

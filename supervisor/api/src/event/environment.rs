@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::bytes::ByteString;
 use crate::mcp::LaunchedServer;
 
 /// Data of the record `environment.built`.
@@ -41,6 +42,19 @@ pub struct EnvironmentBuilt {
     /// Login method that agentd requests from the agent before the conversation is opened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub login: Option<String>,
+    /// Login methods that use a named secret of the environment, in the order of preference. agentd requests the first
+    /// that the agent offers, if `login` names none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub key_logins: Vec<String>,
+    /// The known agent that the launch runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub known: Option<String>,
+    /// Variables that name where the known agent keeps its conversations. Null for a variable that is not set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub places: BTreeMap<String, Option<ByteString>>,
+    /// Those of them that kept their values from the beginning of the conversation, though they would be others now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<String>,
     /// Number of background processes of the login shell and the scripts that agentd killed afterwards.
     #[serde(default)]
     pub killed: u32,

@@ -9,6 +9,7 @@ mod cause;
 mod environment;
 mod turn;
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -271,6 +272,9 @@ pub struct Continuation {
     /// `HOME` of the environment in which the conversation was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// Variables that name where the agent keeps the conversation. Null for a variable that is not set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub places: BTreeMap<String, Option<ByteString>>,
     /// Creation time of the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
@@ -527,6 +531,9 @@ pub struct ConversationOpened {
     /// The agent's home directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub home: Option<String>,
+    /// Variables that name where the agent keeps the conversation. Null for a variable that is not set.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub places: BTreeMap<String, Option<ByteString>>,
 }
 
 /// Data of the record `stop.requested`.

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::query::{PrerequisiteWait, Value, Wait, Within};
 use self::query::{Query, append, escape};
+use crate::agents::{AgentAddRequest, AgentAddView, Catalogue};
 use crate::audit::AuditList;
 use crate::context::{ContextChange, ContextView, HintRequest, ProgressRequest, TitleRequest};
 use crate::doc;
@@ -242,8 +243,13 @@ routes! {
     Version = Get "/v1/version" => 200 Document(VersionView);
     /// Lists the configured agents.
     Agents = Get "/v1/agents" => 200 Document(AgentList);
+    /// Adds an agent to the user's file, and reloads. With `dry_run` in the body only shows the change.
+    AddAgent = Post "/v1/agents" (AgentAddRequest) => 200 Document(AgentAddView);
     /// Builds the environment in which an agent would start, with its secrets, for a login at the owner's terminal.
     AgentStart = Post "/v1/agents/" name "/environment" (AgentStartRequest) => 200 Document(AgentStart);
+    /// Lists the configured and the known agents with installation and login. `agent` shows one, and `versions` runs them
+    /// for their versions.
+    Catalogue = Get "/v1/catalogue" { agent: String, versions: bool } => 200 Document(Catalogue);
     /// Lists the recorded calls that changed or revealed something, oldest first.
     Audit = Get "/v1/audit" { session: String, since: String, limit: u64 } => 200 Document(AuditList);
     /// Shows the daemon's findings about itself, each with its remedy.

@@ -28,7 +28,7 @@ use agentd_api::secret::SecretList;
 use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
 use agentd_api::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
 use agentd_api::spec::{SpecChangeView, SpecPatch};
-use agentd_api::status::{AgentList, VersionView};
+use agentd_api::status::VersionView;
 use agentd_api::validation::ValidationView;
 use agentd_api::{Call, Code, PermissionId, Problem, SessionId, SessionName, TurnId};
 use http_body_util::{BodyExt, Full};
@@ -337,10 +337,6 @@ impl Client {
 
     pub(crate) async fn invalidate_snapshots(&self) -> Result<Document<SnapshotList>, Error> {
         self.fetch(&Call::InvalidateSnapshots {}, Duration::ZERO).await
-    }
-
-    pub(crate) async fn agents(&self) -> Result<Document<AgentList>, Error> {
-        self.fetch(&Call::Agents {}, Duration::ZERO).await
     }
 
     /// Lists the scripts that a session in `directory` sources. `diff` adds their contents or changes.

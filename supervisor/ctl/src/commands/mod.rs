@@ -12,6 +12,7 @@ mod confirm;
 mod context;
 mod doctor;
 mod drain;
+mod edited;
 mod environment;
 mod events;
 mod get;
@@ -46,7 +47,6 @@ use std::time::Duration;
 use agentd_api::session::SessionView;
 use hyper::body::Bytes;
 
-use crate::args::agent::AgentCommand;
 use crate::args::{Cli, Command, Global, NoteCommand};
 use crate::client::Client;
 use crate::documents;
@@ -172,9 +172,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Service(command) => boxed(service::service(context, command)).await,
         Command::Acp(args) => boxed(acp::acp(context, args)).await,
         Command::Mcp => boxed(mcp::mcp(context)).await,
-        Command::Agent(AgentCommand::Login { agent, method, dir }) => {
-            boxed(agent::login(context, &agent, method.as_deref(), &dir)).await
-        }
+        Command::Agent(command) => boxed(agent::agent(context, command)).await,
         Command::Agents => boxed(info::agents(context)).await,
         Command::Version => boxed(info::version(context)).await,
         Command::UpgradeCheck { program } => boxed(upgrade::check(context, program)).await,

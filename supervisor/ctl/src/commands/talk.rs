@@ -7,7 +7,7 @@ use agentd_api::PermissionId;
 use agentd_api::session::{PermissionAnswer, Phase, SessionView};
 
 use super::waiting::tell_obstacles;
-use super::{Context, batch, label, print, print_document, tell};
+use super::{Context, agent, batch, label, print, print_document, tell};
 use crate::args::RunArgs;
 use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
 use crate::conversation::Down;
@@ -24,6 +24,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     }
     let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
     is_no_prompt(&context.client, &args.spec).await?;
+    agent::offer(context, &args.spec).await?;
     let (spec, prompt) = completed(&context.client, spec(args.spec)?).await?;
     let mut goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
     let view = create(&context.client, spec, terms).await?.value;

@@ -9,6 +9,8 @@
 //!
 //! The response lists each mistake. SIGHUP, `POST /v1/reload` and `agentctl reload` all reload this way.
 
+mod agent;
+mod edit;
 mod keep;
 
 use std::sync::Arc;

@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use agentd_api::Event;
 use agentd_api::context::Context;
 use agentd_api::degraded::{MissingKind, MissingPart};
@@ -27,6 +29,10 @@ fn built(changes: &[(&str, VariableChangeKind)]) -> EnvironmentBuilt {
         removed: Vec::new(),
         changes: changes.iter().map(change).collect(),
         home: None,
+        key_logins: Vec::new(),
+        known: None,
+        places: BTreeMap::new(),
+        held: Vec::new(),
         killed: 0,
         left: 0,
         duration_us: None,

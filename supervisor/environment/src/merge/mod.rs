@@ -44,6 +44,8 @@ pub struct Environment {
     pub scripts: Vec<ScriptRun>,
     /// Parts that a degraded launch left out.
     pub without: Vec<MissingPart>,
+    /// Pinned variables that would have had other values.
+    pub held: Vec<String>,
 }
 
 /// Numbers of background processes that the login shell and the scripts left, by their treatment.

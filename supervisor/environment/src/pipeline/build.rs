@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use agentd_api::{ByteString, chain};
+use agentd_catalogue::KnownAgent;
 use agentd_config as config;
 use agentd_host::capability::{CallMachine, CallTime};
 use agentd_plugin_host::{Call, Limits, Plugin, SessionFacts};
@@ -195,6 +196,7 @@ impl Pipeline {
                 Ok(BuiltEnvironment {
                     hidden: hidden.values().into_iter().map(ByteString::from).collect(),
                     environment,
+                    secret_variables: taken.given.iter().map(|given| given.variable.clone()).collect(),
                     secrets: taken.given.into_iter().map(|given| given.name).collect(),
                     missing: taken.missing,
                     skipped,
@@ -279,12 +281,13 @@ impl Pipeline {
             is_degraded: target.is_degraded,
             without: Mutex::default(),
         });
-        let identity = if is_own && scope::has_identity(plugin) {
-            identity::identify(&target.command, environment.get("PATH"), &target.places.cwd).await
-        } else {
-            None
+        let known = match target.known {
+            None if is_own && scope::has_identity(plugin) => {
+                identity::identify(&target.command, environment.get("PATH"), &target.places.cwd).await
+            }
+            known => known,
         };
-        let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, identity);
+        let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, known.map(KnownAgent::name));
         if is_own && step.plugin.name == config::ENV_SCRIPT {
             workflow::add(&mut settings, &target.places);
             proposed::add(&mut settings, &target.places, trust).await;

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use agentd_api::ByteString;
 use agentd_api::contract::VARIABLES;
 use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_plugin_host::Change;
@@ -17,6 +18,11 @@ use crate::script::directories::ResolvedPlaces;
 use crate::secrets::{self, SecretResults, SecretValue, Secrets};
 use agentd_config::Children;
 use agentd_plugin_set::PipelineStep;
+
+/// Name of the step that gives variables the values of the beginning of the conversation.
+const CONVERSATION: &str = "conversation";
+/// Reason why a variable that was not set at the beginning of a conversation is unset.
+const HELD: &str = "was not set when the conversation began, and names where the agent keeps it";
 
 impl Pipeline {
     /// Applies agentd's own steps after the configured steps: the variables of scopes, the named secrets, and
@@ -56,12 +62,13 @@ impl Pipeline {
             .collect();
         own.extend(over);
         let last = [(secrets::STEP.to_owned(), named), (OWN.to_owned(), own)];
+        let conversation = self.steps.len() + given.len() + last.len() + 1;
         for (number, (name, changes)) in (self.steps.len() + 1..).zip(given.into_iter().chain(last)) {
             environment
                 .apply(&name, u32::try_from(number).unwrap_or(u32::MAX), changes)
                 .map_err(|source| BuildError::Change { provider: name, source })?;
         }
-        Ok(())
+        hold(target, conversation, environment)
     }
 
     fn background(&self, capture: &Capture) -> Background {
@@ -71,6 +78,24 @@ impl Pipeline {
             Children::Leave => Background { killed: 0, left: processes },
         }
     }
+}
+
+/// Gives the pinned variables their values.
+fn hold(target: &Target, number: usize, environment: &mut Environment) -> Result<(), BuildError> {
+    let differs = |(name, value): &&(String, Option<ByteString>)| {
+        environment.get(name) != value.as_ref().map(ByteString::as_bytes)
+    };
+    let held: Vec<&(String, Option<ByteString>)> = target.pinned.iter().filter(differs).collect();
+    let change = |(name, value): &(String, Option<ByteString>)| match value {
+        Some(value) => Change::set(name, value.as_bytes()),
+        None => Change::unset(name, Some(HELD.to_owned())),
+    };
+    let changes = held.iter().copied().map(change).collect();
+    environment.held = held.into_iter().map(|(name, _)| name.clone()).collect();
+    let number = u32::try_from(number).unwrap_or(u32::MAX);
+    environment
+        .apply(CONVERSATION, number, changes)
+        .map_err(|source| BuildError::Change { provider: CONVERSATION.to_owned(), source })
 }
 
 /// Sets the values of the configured secrets that providers named. A missing secret is an error, or is left out of a
@@ -105,6 +130,6 @@ pub(crate) fn fill(
 pub(super) fn own_steps(steps: &[PipelineStep]) -> BTreeSet<String> {
     let named = |own: bool| steps.iter().filter(move |step| step.plugin.is_built_in() == own).map(|step| &step.name);
     let plugins: BTreeSet<&String> = named(false).collect();
-    let own = named(true).cloned().chain([secrets::STEP.to_owned(), OWN.to_owned()]);
+    let own = named(true).cloned().chain([secrets::STEP, OWN, CONVERSATION].map(str::to_owned));
     own.filter(|name| !plugins.contains(name)).collect()
 }

@@ -6,7 +6,7 @@
 mod build;
 pub(crate) mod files;
 pub(crate) mod finish;
-mod identity;
+pub(crate) mod identity;
 mod left_out;
 mod ran;
 mod scope;
@@ -94,6 +94,8 @@ pub struct BuiltEnvironment {
     pub hidden: Vec<ByteString>,
     /// Names of the configured secrets that the environment holds.
     pub secrets: Vec<String>,
+    /// Variables with their values.
+    pub secret_variables: Vec<String>,
     /// Optional secrets that could not be read.
     pub missing: Vec<MissingSecret>,
     /// Error messages of the providers that failed and that every launch skips.

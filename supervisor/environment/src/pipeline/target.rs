@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::{ByteString, SessionId};
+use agentd_catalogue::KnownAgent;
 use agentd_host::capability::Machine;
 
 use super::{InScope, Scopes};
@@ -23,6 +24,10 @@ pub struct Target {
     pub agent: String,
     /// Program and arguments of the agent, if known.
     pub command: Vec<String>,
+    /// The known agent that the configuration names. Without it, the command is recognised.
+    pub known: Option<&'static KnownAgent>,
+    /// Variables that keep their values over the launches of a conversation; `None` unsets one.
+    pub pinned: Vec<(String, Option<ByteString>)>,
     pub scopes: Scopes,
     pub launch: u64,
     /// Whether the build leaves out parts that fail, as for a degraded launch.

@@ -1,11 +1,10 @@
 //! Implements `agentctl env keep`: makes the daemon add names to the whitelist of the user's configuration, and
 //! shows the changes.
 
-use agentd_api::configuration::Consequence;
 use agentd_api::keep::{KeepRequest, KeepView};
 
 use crate::args::environment::KeepArgs;
-use crate::commands::{Context, print, print_document, tell};
+use crate::commands::{Context, edited, print, print_document, tell};
 use crate::error::{Error, exit};
 use crate::spec::absolute;
 use agentd_screen::terminal::Screen;
@@ -32,9 +31,7 @@ fn report(view: &KeepView) -> String {
     if view.lines.is_empty() {
         return format!("kept already: {}\n", view.already.join(", "));
     }
-    let line = |line: &agentd_api::keep::KeepLine| format!("{}{}\n", if line.added { '+' } else { '-' }, line.text);
-    let head = format!("{}:{}\n", view.file.display(), view.lines[0].line);
-    std::iter::once(head).chain(view.lines.iter().map(line)).collect()
+    edited::diff(&view.file, &view.lines)
 }
 
 fn remarks(view: &KeepView) -> Vec<String> {
@@ -54,12 +51,9 @@ fn remarks(view: &KeepView) -> Vec<String> {
         remarks.push("nothing was written".to_owned());
         return remarks;
     }
-    let told = |mistake: &agentd_api::configuration::Mistake| format!("{mistake}; {}", mistake.consequence.explained());
-    remarks.extend(view.mistakes.iter().map(told));
-    if view.mistakes.iter().any(|mistake| mistake.consequence != Consequence::LeftOut) {
-        remarks.push(
-            "the line is written, but not in force until these mistakes are corrected: agentctl reload".to_owned(),
-        );
+    let (mistakes, is_in_force) = edited::after_reload(&view.mistakes);
+    remarks.extend(mistakes);
+    if !is_in_force {
         return remarks;
     }
     remarks.push(

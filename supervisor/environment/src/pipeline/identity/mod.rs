@@ -8,27 +8,7 @@ use std::ffi::OsStr;
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// Agents that the whitelist knows, with the names of their programs and packages.
-const KNOWN: &[(&str, &[&str])] = &[
-    (
-        "claude",
-        &[
-            "claude",
-            "claude-code",
-            "claude-agent-acp",
-            "claude-code-acp",
-            "@anthropic-ai/claude-code",
-            "@agentclientprotocol/claude-agent-acp",
-            "@zed-industries/claude-agent-acp",
-            "@zed-industries/claude-code-acp",
-        ],
-    ),
-    ("codex", &["codex", "codex-acp", "@openai/codex", "@agentclientprotocol/codex-acp", "@zed-industries/codex-acp"]),
-    ("copilot", &["copilot", "copilot-cli", "@github/copilot"]),
-    ("gemini", &["gemini", "gemini-cli", "@google/gemini-cli"]),
-    ("opencode", &["opencode", "opencode-ai", "@opencode-ai/cli"]),
-    ("qwen", &["qwen", "qwen-code", "@qwen-code/qwen-code"]),
-];
+use agentd_catalogue::KnownAgent;
 
 /// Programs that run the command in their arguments, with the words that may come before it and the options that
 /// take a value.
@@ -88,7 +68,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns the known agent that the command runs, if it can be determined. `path` holds the directories that are
 /// searched for programs. Relative paths start at `directory`.
-pub(super) async fn identify(command: &[String], path: Option<&[u8]>, directory: &Path) -> Option<&'static str> {
+pub async fn identify(command: &[String], path: Option<&[u8]>, directory: &Path) -> Option<&'static KnownAgent> {
     let program = behind_launchers(command, 0)?;
     let path = path.map(|path| {
         use std::os::unix::ffi::OsStrExt as _;
@@ -175,7 +155,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 /// Identifies a program by its name, its path, or its package.
-fn by_text(program: &str) -> Option<&'static str> {
+fn by_text(program: &str) -> Option<&'static KnownAgent> {
     let program = program.strip_prefix("npm:").unwrap_or(program);
     if program.starts_with('@') && program.matches('/').count() == 1 {
         return known(without_version(program));
@@ -185,7 +165,7 @@ fn by_text(program: &str) -> Option<&'static str> {
 }
 
 /// Identifies a program by the innermost package folder of its path.
-fn by_package_folder(path: &Path) -> Option<&'static str> {
+fn by_package_folder(path: &Path) -> Option<&'static KnownAgent> {
     let parts: Vec<&str> = path
         .components()
         .filter_map(|part| if let Component::Normal(part) = part { part.to_str() } else { None })
@@ -200,11 +180,11 @@ fn by_package_folder(path: &Path) -> Option<&'static str> {
 }
 
 /// Identifies a program by its file name, without suffixes for version, machine or language.
-fn by_file_name(name: &str) -> Option<&'static str> {
+fn by_file_name(name: &str) -> Option<&'static KnownAgent> {
     let mut name = without_version(name);
     loop {
-        if let Some(known) = known(name) {
-            return Some(known);
+        if let Some(agent) = known(name) {
+            return Some(agent);
         }
         let at = name.rfind(['-', '.', '_'])?;
         let end = &name[at + 1..];
@@ -227,8 +207,8 @@ fn without_version(package: &str) -> &str {
     }
 }
 
-fn known(name: &str) -> Option<&'static str> {
-    KNOWN.iter().find(|(_, names)| names.contains(&name)).map(|(agent, _)| *agent)
+fn known(name: &str) -> Option<&'static KnownAgent> {
+    agentd_catalogue::by_program(name)
 }
 
 fn file_name(program: &str) -> &str {
@@ -236,7 +216,7 @@ fn file_name(program: &str) -> &str {
 }
 
 /// Identifies a program by the target of its links and by the `package.json` above that target.
-fn on_disk(program: &str, path: Option<&OsStr>, directory: &Path) -> Option<&'static str> {
+fn on_disk(program: &str, path: Option<&OsStr>, directory: &Path) -> Option<&'static KnownAgent> {
     let found = if program.contains('/') { directory.join(program) } else { search(program, path?)? };
     let real = found.canonicalize().ok()?;
     let by_path = by_package_folder(&real).or_else(|| by_file_name(real.file_name()?.to_str()?));
@@ -248,7 +228,7 @@ fn search(program: &str, path: &OsStr) -> Option<PathBuf> {
 }
 
 /// Identifies a script by the name in the nearest `package.json` above it.
-fn by_description(script: &Path) -> Option<&'static str> {
+fn by_description(script: &Path) -> Option<&'static KnownAgent> {
     #[derive(serde::Deserialize)]
     struct Description {
         name: String,

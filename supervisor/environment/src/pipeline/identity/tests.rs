@@ -9,7 +9,7 @@ fn command(line: &str) -> Vec<String> {
 
 /// Identifies a command by its text alone. Bars separate the words.
 fn by_words(line: &str) -> Option<&'static str> {
-    behind_launchers(&command(line), 0).and_then(|program| by_text(&program))
+    behind_launchers(&command(line), 0).and_then(|program| by_text(&program)).map(KnownAgent::name)
 }
 
 #[test]
@@ -89,7 +89,7 @@ impl Home {
         use std::os::unix::ffi::OsStrExt as _;
         let line = line.replace('~', self.0.path().to_str().expect("a path in UTF-8"));
         let path = self.0.path().join("bin");
-        identify(&command(&line), Some(path.as_os_str().as_bytes()), self.0.path()).await
+        identify(&command(&line), Some(path.as_os_str().as_bytes()), self.0.path()).await.map(KnownAgent::name)
     }
 }
 

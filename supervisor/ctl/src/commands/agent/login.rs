@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::time::timeout;
 
-use super::{Context, label, tell};
+use crate::commands::{Context, label, tell};
 use crate::error::Error;
 use crate::spec::absolute;
 use crate::way::Way;
@@ -26,7 +26,12 @@ const INITIALIZE: Duration = Duration::from_mins(1);
 /// Time for the end of an agent whose standard input is closed.
 const END: Duration = Duration::from_secs(5);
 
-pub(super) async fn login(context: &Context, agent: &AgentName, method: Option<&str>, dir: &Path) -> Result<u8, Error> {
+pub(in crate::commands) async fn login(
+    context: &Context,
+    agent: &AgentName,
+    method: Option<&str>,
+    dir: &Path,
+) -> Result<u8, Error> {
     if matches!(context.client.way(), Way::Tcp { .. }) {
         return Err(usage(
             "a login happens at the machine of the sessions".to_owned(),

@@ -1,4 +1,5 @@
 use super::*;
+use crate::files::{Sources, Text};
 
 const HEAD: &str = "# mine\ndefault_agent = \"a\" # this one\n\n[agents.a]\ncommand = [\"a\"]\n";
 
@@ -7,10 +8,10 @@ fn text(of_user: bool, content: &str) -> Text {
     Text { path: path.into(), content: content.to_owned(), of_user, template: None }
 }
 
-fn of(system: &str, user: Option<&str>, wish: &KeepRequest) -> Result<PlannedEdit, KeepError> {
+fn of(system: &str, user: Option<&str>, wish: &KeepRequest) -> Result<KeepPlan, EditError> {
     let sources = Sources { system: "/etc/agentd".into(), user: "/home/kim/agentd.toml".into(), named: false };
     let system = if system.is_empty() { Vec::new() } else { vec![text(false, system)] };
-    planned(system, user.map(|user| text(true, user)), &sources, wish)
+    planned(Files::of(system, user.map(|user| text(true, user)), &sources), wish)
 }
 
 fn names(names: &[&str]) -> KeepRequest {
@@ -18,29 +19,35 @@ fn names(names: &[&str]) -> KeepRequest {
 }
 
 fn after(user: &str, wish: &[&str]) -> String {
-    of("", Some(user), &names(wish)).unwrap().after
+    of("", Some(user), &names(wish)).unwrap().edit.after
 }
 
 #[test]
 fn the_whitelists_own_list_is_made_and_all_else_stays_as_it_is_written() {
     let plan = of("", Some(HEAD), &names(&["JAVA_HOME"])).unwrap();
-    assert_eq!(plan.after, format!("{HEAD}\n[plugins.whitelist.settings]\nallow = [\"JAVA_HOME\"]\n"));
+    assert_eq!(plan.edit.after, format!("{HEAD}\n[plugins.whitelist.settings]\nallow = [\"JAVA_HOME\"]\n"));
     assert_eq!(
         (plan.keys, plan.added),
         (vec!["plugins.whitelist.settings.allow".to_owned()], vec!["JAVA_HOME".to_owned()])
     );
     let lines: Vec<(u32, bool, &str)> =
-        plan.lines.iter().map(|line| (line.line, line.added, line.text.as_str())).collect();
+        plan.edit.lines.iter().map(|line| (line.line, line.added, line.text.as_str())).collect();
     assert_eq!(lines, [(6, true, ""), (7, true, "[plugins.whitelist.settings]"), (8, true, "allow = [\"JAVA_HOME\"]")]);
     let first = of("", None, &names(&["A"])).unwrap();
-    assert_eq!((first.before, first.after.as_str()), (None, "[plugins.whitelist.settings]\nallow = [\"A\"]\n"));
+    assert_eq!(
+        (first.edit.before, first.edit.after.as_str()),
+        (None, "[plugins.whitelist.settings]\nallow = [\"A\"]\n")
+    );
 }
 
 #[test]
 fn a_name_is_written_once() {
     let once = after(HEAD, &["A", "A"]);
     let twice = of("", Some(&once), &names(&["A"])).unwrap();
-    assert_eq!((twice.after, twice.already, twice.added.len(), twice.lines.len()), (once, vec!["A".to_owned()], 0, 0));
+    assert_eq!(
+        (twice.edit.after, twice.already, twice.added.len(), twice.edit.lines.len()),
+        (once, vec!["A".to_owned()], 0, 0)
+    );
 }
 
 #[test]
@@ -68,8 +75,12 @@ fn an_empty_list_over_several_lines_and_other_line_ends_stay_what_they_are() {
     assert_eq!(after(&empty("\n  # none\n"), &["A"]), empty("\n  # none\n    \"A\",\n"));
     let windows = HEAD.replace('\n', "\r\n");
     let plan = of("", Some(&windows), &names(&["A"])).unwrap();
-    assert!(plan.after.starts_with(&windows) && !plan.after.replace("\r\n", "").contains('\n'), "{:?}", plan.after);
-    assert_eq!(plan.lines.len(), 3, "{:?}", plan.lines);
+    assert!(
+        plan.edit.after.starts_with(&windows) && !plan.edit.after.replace("\r\n", "").contains('\n'),
+        "{:?}",
+        plan.edit.after
+    );
+    assert_eq!(plan.edit.lines.len(), 3, "{:?}", plan.edit.lines);
 }
 
 #[test]
@@ -92,7 +103,7 @@ fn a_use_with_a_list_of_its_own_gets_the_name_in_both_ways_to_write_the_pipeline
     let plain = "[environment]\nproviders = [\"snapshot\", \"whitelist\"]\n";
     assert!(after(plain, &["B"]).ends_with("[plugins.whitelist.settings]\nallow = [\"B\"]\n"));
     let none = of("", Some("[environment]\nproviders = [\"snapshot\"]\n"), &names(&["B"]));
-    assert!(matches!(none, Err(KeepError::NoWhitelist)), "{none:?}");
+    assert!(matches!(none, Err(EditError::NoWhitelist)), "{none:?}");
 }
 
 #[test]
@@ -103,7 +114,7 @@ fn what_the_administrator_writes_is_named_with_the_line_to_add() {
         "[plugin_policy]\nuser_plugins = false\n",
     ] {
         match of(system, Some(HEAD), &names(&["B"])) {
-            Err(KeepError::OfAdministrator { file, line, .. }) => {
+            Err(EditError::OfAdministrator { file, line, .. }) => {
                 assert!(file.starts_with("/etc/agentd") && line.contains("\"B\""), "{file:?}: {line}");
             }
             other => panic!("{system}: {other:?}"),
@@ -114,16 +125,16 @@ fn what_the_administrator_writes_is_named_with_the_line_to_add() {
 #[test]
 fn a_file_that_is_no_toml_or_has_something_else_there_is_left_alone() {
     let refused = of("", Some("default_agent = \n"), &names(&["B"]));
-    assert!(matches!(&refused, Err(KeepError::Mistakes(mistakes)) if !mistakes.is_empty()), "{refused:?}");
+    assert!(matches!(&refused, Err(EditError::Mistakes(mistakes)) if !mistakes.is_empty()), "{refused:?}");
     let other = of("", Some("[plugins.whitelist.settings]\nallow = [1]\n"), &names(&["B"]));
-    assert!(matches!(other, Err(KeepError::NotAList { .. })), "{other:?}");
+    assert!(matches!(other, Err(EditError::NotAList { .. })), "{other:?}");
 }
 
 #[test]
 fn an_agent_that_is_not_configured_is_named_with_those_that_are() {
     let wish = KeepRequest { agent: Some("b".parse().unwrap()), ..names(&["B"]) };
     match of("", Some(HEAD), &wish) {
-        Err(KeepError::NoSuchAgent { known, .. }) => assert_eq!(known, ["a", "demo"]),
+        Err(EditError::NoSuchAgent { known, .. }) => assert_eq!(known, ["a", "demo"]),
         other => panic!("{other:?}"),
     }
 }
@@ -133,10 +144,10 @@ fn a_secret_in_a_changed_line_is_masked() {
     let line = "[environment]\nproviders = [{ plugin = \"snapshot\", settings = { password = \"hunter2\" } }, \
                 { plugin = \"whitelist\", settings = { allow = [\"A\"] } }]\n";
     let plan = of("", Some(line), &names(&["B"])).unwrap();
-    assert!(plan.lines.len() == 2 && plan.after.contains("hunter2"), "{plan:?}");
+    assert!(plan.edit.lines.len() == 2 && plan.edit.after.contains("hunter2"), "{plan:?}");
     assert!(
-        plan.lines.iter().all(|line| !line.text.contains("hunter2") && line.text.contains("***")),
+        plan.edit.lines.iter().all(|line| !line.text.contains("hunter2") && line.text.contains("***")),
         "{:?}",
-        plan.lines
+        plan.edit.lines
     );
 }
