@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentd_api::agents::{AgentAddRequest, AgentState, Catalogue, LoginState};
-use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
 use agentd_api::{Code, Problem};
 use agentd_catalogue::{KnownAgent, LoginSign, all, by_name};
+use agentd_config::DEMO;
 use agentd_session::generation::Generation;
 use agentd_session::{AgentLook, agent_look};
 use hyper::Request;
@@ -111,11 +112,16 @@ fn state(
 ) -> AgentState {
     let known = wanted.known.or_else(|| found.as_ref().ok().and_then(|look| look.known));
     let name = wanted.name.clone().or_else(|| known.map(|known| known.name().to_owned())).unwrap_or_default();
+    let has_command = |name: &str| {
+        generation.config.agents.iter().any(|(known, agent)| known.as_str() == name && agent.has_command())
+    };
+    let is_built_in = wanted.name.as_deref().is_some_and(|name| name == DEMO && !has_command(name));
     let (login, login_from) = match found.as_ref().ok().and_then(AgentLook::login_sign) {
         Some(LoginSign::Key(variable)) => (LoginState::Key, Some(variable)),
         Some(LoginSign::File(file)) => (LoginState::LoggedIn, Some(file.display().to_string())),
         Some(LoginSign::NotNeeded) => (LoginState::NotNeeded, None),
         Some(LoginSign::Missing) => (LoginState::Missing, None),
+        None if is_built_in => (LoginState::NotNeeded, None),
         Some(LoginSign::Unknown) | None => (LoginState::Unknown, None),
     };
     let (version, unknown_version) = version.map_or((None, None), |version| (version.clone().ok(), version.err()));
@@ -142,16 +148,25 @@ fn state(
     }
 }
 
-/// Returns what the agents of sessions say that lack a login now, by agent.
+/// Returns the words of the agents that lack a login now, by agent. Of each agent, the session counts that opened its
+/// conversation, or was refused, last.
 fn refused(sessions: &[SessionView]) -> BTreeMap<String, String> {
-    let condition = |view: &SessionView| {
-        let agent = view.spec.agent.as_ref()?.to_string();
-        let conditions = view.status.conditions.iter();
-        let mut asks = conditions.filter(|one| one.kind == ConditionType::AuthenticationRequired);
-        let asks = asks.find(|one| one.status == ConditionStatus::True)?;
-        Some((agent, asks.message.clone()))
-    };
-    sessions.iter().filter_map(condition).collect()
+    let mut last: BTreeMap<String, &Condition> = BTreeMap::new();
+    for view in sessions {
+        let Some(agent) = view.spec.agent.as_ref().map(ToString::to_string) else { continue };
+        let counts = |one: &&Condition| {
+            let kinds = [ConditionType::AuthenticationRequired, ConditionType::ConversationReady];
+            kinds.contains(&one.kind) && one.status == ConditionStatus::True
+        };
+        for condition in view.status.conditions.iter().filter(counts) {
+            let newer = |known: &&Condition| known.last_transition_time < condition.last_transition_time;
+            if last.get(&agent).is_none_or(newer) {
+                last.insert(agent.clone(), condition);
+            }
+        }
+    }
+    last.retain(|_, condition| condition.kind == ConditionType::AuthenticationRequired);
+    last.into_iter().map(|(agent, condition)| (agent, condition.message.clone())).collect()
 }
 
 /// A refusal says more than a file or a key, which may have expired.

@@ -76,6 +76,8 @@ async fn the_list_has_what_is_configured_and_what_is_known_with_version_and_logi
     );
     assert!(find("claude").program.is_none() && find("broken").problem.as_ref().unwrap().contains("does not exist"));
 
+    assert_eq!(find("demo").login, LoginState::NotNeeded);
+
     let said = ctl(&daemon, &["agent", "ls"]).await;
     let row = |name: &str| {
         let line = said.out.lines().find(|line| line.starts_with(name)).unwrap_or_else(|| panic!("{said:#?}"));
@@ -170,6 +172,30 @@ async fn a_key_that_is_only_in_the_environment_replaces_no_login() {
     let session = daemon.create(&spec(&daemon, "work")).await;
     let view = session.wait_for("the launch fails", |view| view.status.message.is_some()).await;
     assert!(view.status.message.as_ref().unwrap().contains("requires a login first"), "{view:#?}");
+}
+
+#[tokio::test]
+async fn a_refusal_is_listed_until_a_session_of_the_agent_opens_its_conversation() {
+    let mut daemon = Daemon::prepare();
+    let file = daemon.root().join("key");
+    let locked = format!("command = {:?}", [scripted_agent().display().to_string(), "--locked".to_owned()]);
+    let secret = format!("[secrets.SCRIPTED_API_KEY]\nfile = \"{}\"\nrequired = false", file.display());
+    configure(&daemon, &format!("[agents.work]\n{locked}\nlogin = \"key\"\n\n{secret}"));
+    daemon.run().await;
+    let state = async || {
+        let list: Catalogue = daemon.client.get("/v1/catalogue?agent=work").await.expect(200);
+        (list.agents[0].login, list.agents[0].login_from.clone().unwrap_or_default())
+    };
+    assert_eq!(state().await.0, LoginState::Unknown);
+    let session = daemon.create(&spec(&daemon, "work")).await;
+    session.wait_for_phase(Phase::Failed).await;
+    let (login, words) = state().await;
+    assert!(login == LoginState::Refused && words.contains("A login is missing"), "{login:?}: {words}");
+    std::fs::write(&file, "k-0123456789").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let second = serde_json::from_value(json!({ "directory": daemon.work(), "agent": "work" })).unwrap();
+    daemon.session(&second).await;
+    assert_eq!(state().await.0, LoginState::Unknown);
 }
 
 #[tokio::test]

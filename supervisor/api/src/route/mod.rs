@@ -247,8 +247,8 @@ routes! {
     AddAgent = Post "/v1/agents" (AgentAddRequest) => 200 Document(AgentAddView);
     /// Builds the environment in which an agent would start, with its secrets, for a login at the owner's terminal.
     AgentStart = Post "/v1/agents/" name "/environment" (AgentStartRequest) => 200 Document(AgentStart);
-    /// Lists the configured and the known agents with installation and login. `agent` shows one, and `versions` runs them
-    /// for their versions.
+    /// Lists the configured and the known agents with installation and login. `agent` shows one, and `versions` runs
+    /// them for their versions.
     Catalogue = Get "/v1/catalogue" { agent: String, versions: bool } => 200 Document(Catalogue);
     /// Lists the recorded calls that changed or revealed something, oldest first.
     Audit = Get "/v1/audit" { session: String, since: String, limit: u64 } => 200 Document(AuditList);
