@@ -165,8 +165,8 @@ const DROPPED: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Names that match a pattern above but are settings of the user: how Claude Code logs in and reaches its
-/// model. A test compares this list with the variables that the whitelist gives to each agent.
+/// Names that match a pattern above but are settings of the user: the logins, models and directories of Claude
+/// Code and Cursor. A test compares this list with the variables that the whitelist gives to each agent.
 const TAKEN: &[&str] = &[
     "CLAUDE_CODE_OAUTH_TOKEN",
     "CLAUDE_CODE_USE_BEDROCK",
@@ -181,6 +181,9 @@ const TAKEN: &[&str] = &[
     "CLAUDE_CODE_CERT_STORE",
     "CLAUDE_CODE_EXECUTABLE",
     "CLAUDE_CODE_MAX_OUTPUT_TOKENS",
+    "CURSOR_API_KEY",
+    "CURSOR_AUTH_TOKEN",
+    "CURSOR_CONFIG_DIR",
     // Opt-outs, which a family of the whitelist keeps.
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
     "VSCODE_TELEMETRY_DISABLE",
