@@ -130,4 +130,22 @@ impl Agent {
         self.options.insert(text("configId"), text("value"));
         self.answer(id, &self.offer());
     }
+
+    /// Returns the user's messages before this turn as a JSON list.
+    pub(crate) fn recollection(&self) -> String {
+        let turns = self.conversation.as_ref().map(|conversation| &conversation.turns[..]).unwrap_or_default();
+        let before = turns.split_last().map(|(_, before)| before).unwrap_or_default();
+        let user: Vec<&Value> = before.iter().filter(|turn| turn["role"] == "user").map(|turn| &turn["text"]).collect();
+        json!(user).to_string()
+    }
+
+    /// `limit TIMES ERROR`: returns the error, given as JSON, for the first prompts with the present text.
+    pub(crate) fn limit(&self, rest: &str) -> Option<Value> {
+        let (times, error) = rest.split_once(' ').expect("a number and an error");
+        let turns = self.conversation.as_ref().map(|conversation| &conversation.turns[..]).unwrap_or_default();
+        let present = turns.last()?;
+        let sent = turns.iter().filter(|turn| turn["role"] == "user" && turn["text"] == present["text"]).count();
+        let is_limited = sent <= times.parse().expect("a number");
+        is_limited.then(|| serde_json::from_str(error).expect("an error as JSON"))
+    }
 }

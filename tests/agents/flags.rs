@@ -29,6 +29,8 @@ pub(crate) struct Flags {
     pub(crate) modes: bool,
     /// `--mcp`: take MCP servers over HTTP.
     pub(crate) mcp: bool,
+    /// `--content`: take images, sounds and resources in prompts.
+    pub(crate) content: bool,
     /// `--locked`: open no conversation before a login with the method `key`, for which `SCRIPTED_API_KEY` must be set.
     pub(crate) locked: bool,
     /// `--bound`: know a conversation only in the directory in which it was created, as Claude does.
@@ -79,6 +81,7 @@ impl Flags {
                 "--options" => flags.options = true,
                 "--modes" => flags.modes = true,
                 "--mcp" => flags.mcp = true,
+                "--content" => flags.content = true,
                 // The login at a terminal.
                 "--login" => {
                     print_raw(format!("logged in, {}\n", std::env::var("WORD").unwrap_or_default()).as_bytes());

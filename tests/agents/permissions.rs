@@ -111,6 +111,14 @@ impl Agent {
         self.say(&format!("chosen {answer}"));
     }
 
+    /// `elicit JSON`: asks a question with these parameters. Prints the answer.
+    pub(crate) fn elicit(&mut self, text: &str) {
+        let Ok(mut params) = serde_json::from_str::<Value>(text) else { usage(&format!("{text:?} is not JSON")) };
+        params["sessionId"] = json!(self.conversation.as_ref().map(|conversation| conversation.id.clone()));
+        let answer = self.request("elicitation/create", &params);
+        self.say(&format!("told {}", answer.get("result").unwrap_or(&answer["error"])));
+    }
+
     pub(crate) fn permission(&mut self, tool_call: &Value, options: &Value) -> String {
         let session = self.conversation.as_ref().map(|conversation| conversation.id.clone());
         let params = json!({ "sessionId": session, "toolCall": tool_call, "options": options });

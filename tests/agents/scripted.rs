@@ -18,6 +18,7 @@ mod login;
 mod mcp;
 mod permissions;
 mod processes;
+mod tools;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _, Write as _};
@@ -41,6 +42,7 @@ fn main() {
         ["stray", pidfile] => stray(Path::new(pidfile)),
         ["stray-parent", pidfile] => drop(spawn_stray(Path::new(pidfile))),
         ["tool", command] => tool(command),
+        ["tools"] => tools::serve(),
         ["ask", socket, method, path, body] => calls::ask_once(socket, method, path, body),
         ["attack", table, directory, rounds] => calls::attack(table, directory, rounds),
         ["call", table, directory, round, kind] => calls::call(table, directory, round, kind),
@@ -97,6 +99,7 @@ fn serve(flags: Flags) {
         takes_switches: false,
         is_locked,
         blocks: Value::Null,
+        parts: json!([]),
         mcp: None,
     };
     agent.run();
@@ -164,6 +167,8 @@ struct Agent {
     takes_switches: bool,
     /// The texts of the last prompt, with those that the client added.
     blocks: Value,
+    /// Parts of the last prompt besides its texts.
+    parts: Value,
     /// Client of the first server, if it was started.
     mcp: Option<McpClient>,
 }
@@ -244,7 +249,9 @@ impl Agent {
         json!({
             "protocolVersion": self.flags.protocol.unwrap_or(1),
             "agentCapabilities": { "loadSession": !self.flags.no_load, "sessionCapabilities": session,
-                "mcpCapabilities": { "http": self.flags.mcp, "sse": false } },
+                "mcpCapabilities": { "http": self.flags.mcp, "sse": false },
+                "promptCapabilities": { "image": self.flags.content, "audio": self.flags.content,
+                    "embeddedContext": self.flags.content } },
             "agentInfo": {
                 "name": "scripted", "title": "Scripted agent", "version": self.flags.version.as_deref().unwrap_or("1")
             },
@@ -258,6 +265,7 @@ impl Agent {
         let blocks = params["prompt"].as_array().cloned().unwrap_or_default();
         // A client may add notes before the user's text, which is the last text.
         self.blocks = blocks.iter().map(|block| block["text"].clone()).collect();
+        self.parts = blocks.iter().filter(|block| block["type"] != "text").map(measured).collect();
         let text = blocks.iter().filter_map(|block| block["text"].as_str()).next_back().unwrap_or_default().to_owned();
         if self.lost {
             return fail(id, -32002, "Session not found");
@@ -269,9 +277,9 @@ impl Agent {
             match self.obey(line) {
                 Obeyed::Not => {}
                 Obeyed::Done => obeyed = true,
-                Obeyed::Failed => {
+                Obeyed::Failed(error) => {
                     self.note("answered", "error");
-                    return fail(id, -32000, "as you asked: an error");
+                    return send(&json!({ "jsonrpc": "2.0", "id": id, "error": error }));
                 }
             }
             if self.cancelled {
@@ -357,6 +365,8 @@ impl Agent {
             "servers" => self.say(&self.servers.to_string()),
             "options" => self.say(&json!(self.options).to_string()),
             "blocks" => self.say(&self.blocks.to_string()),
+            // The parts of the prompt besides its texts; a content as its length and the sum of its bytes.
+            "parts" => self.say(&self.parts.to_string()),
             "cwd" => self.say(&std::env::current_dir().unwrap_or_default().display().to_string()),
             "tool" => self.tool(rest),
             // Like an agent that asks for no permission.
@@ -368,6 +378,7 @@ impl Agent {
             }
             "ask-as" => self.ask_as(rest),
             "ask-for" => self.ask_for(rest),
+            "elicit" => self.elicit(rest),
             "mcp" => self.call_tools(rest),
             // The program behind an adapter dies. The adapter continues without any conversation.
             "lose" => self.lost = true,
@@ -389,7 +400,8 @@ impl Agent {
                 }
             }
             "remember" => self.say(&self.recollection()),
-            "error" => return Obeyed::Failed,
+            "error" => return Obeyed::Failed(json!({ "code": -32000, "message": "as you asked: an error" })),
+            "limit" => return self.limit(rest).map_or(Obeyed::Done, Obeyed::Failed),
             "exit" => std::process::exit(i32::try_from(number(rest)).unwrap_or(1)),
             "die" => {
                 signal::kill(getpid(), Signal::SIGKILL).expect("a process may kill itself");
@@ -447,14 +459,6 @@ impl Agent {
                 &json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } }),
             );
         }
-    }
-
-    /// Returns the user's messages before this turn as a JSON list.
-    fn recollection(&self) -> String {
-        let turns = self.conversation.as_ref().map(|conversation| &conversation.turns[..]).unwrap_or_default();
-        let before = turns.split_last().map(|(_, before)| before).unwrap_or_default();
-        let user: Vec<&Value> = before.iter().filter(|turn| turn["role"] == "user").map(|turn| &turn["text"]).collect();
-        json!(user).to_string()
     }
 
     fn stray(&mut self, start: impl FnOnce(&Path)) {
@@ -539,8 +543,8 @@ impl Agent {
 enum Obeyed {
     Not,
     Done,
-    /// The agent answers the prompt with an error.
-    Failed,
+    /// The agent answers the prompt with this error.
+    Failed(Value),
 }
 
 fn number(text: &str) -> usize {
@@ -572,4 +576,19 @@ fn print_raw(bytes: &[u8]) {
     if stdout.write_all(bytes).and_then(|()| stdout.flush()).is_err() {
         std::process::exit(1);
     }
+}
+
+/// Returns a block with its content as the length and the sum of the bytes.
+fn measured(block: &Value) -> Value {
+    let mut block = block.clone();
+    let measure = |content: &mut Value| {
+        if let Some(text) = content.as_str() {
+            let sum: u64 = text.bytes().map(u64::from).sum();
+            *content = json!(format!("{}:{sum}", text.len()));
+        }
+    };
+    for pointer in ["/data", "/resource/text", "/resource/blob"] {
+        block.pointer_mut(pointer).map(measure);
+    }
+    block
 }

@@ -15,7 +15,7 @@ use super::{Client, Response, journal, within};
 /// A session of a daemon. Like all sessions, it outlives the daemon.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
-    client: Client,
+    pub(crate) client: Client,
     state: PathBuf,
 }
 
@@ -55,7 +55,7 @@ impl Session {
 
     /// Sends a prompt without waiting for the turn.
     pub(crate) async fn prompt(&self, prompt: &str) -> PromptAccepted {
-        let request = PromptRequest { prompt: prompt.to_owned(), schema: None };
+        let request = PromptRequest { prompt: prompt.to_owned(), parts: Vec::new(), schema: None };
         self.client.post(&self.path("/prompt"), &request).await.expect(202)
     }
 

@@ -18,6 +18,8 @@ reasons! {
     IDLE = "Idle",
     /// `Ready` is True: a turn is running, and further prompts are queued.
     BUSY = "Busy",
+    /// `Ready` is True: a turn waits for the end of a rate limit, and further prompts are queued.
+    LIMITED = "Limited",
     /// `Ready` is False: the session is created, and nothing has been done yet.
     PENDING = "Pending",
     /// `Ready` is False: agentd checks prerequisites and builds the environment.
@@ -114,6 +116,10 @@ reasons! {
     BUILDING = "Building",
     /// `EnvironmentReady` is Unknown while the launch waits for a correction of the mistake in the message.
     CONFIGURATION_INVALID = "ConfigurationInvalid",
+    /// A turn waits for the end of a rate limit of the agent's provider.
+    RATE_LIMIT_REACHED = "RateLimitReached",
+    /// The rate limit is over.
+    RATE_LIMIT_OVER = "RateLimitOver",
     /// The agent opens no conversation until a person logs in.
     AUTHENTICATION_REQUIRED = "AuthenticationRequired",
     /// The session has no prerequisites.

@@ -9,12 +9,14 @@ use crate::completion::{Completion, Cost, Usage};
 use crate::context::{ContextView, Progress};
 use crate::degraded::MissingPart;
 use crate::doc::Named;
+use crate::elicitation::{Elicitation, FormValues};
 use crate::facts::SessionFacts;
 use crate::id::{PermissionId, SessionId, TurnId};
 use crate::isolation::Isolated;
 use crate::login::LoginMethod;
 use crate::mcp::LaunchedServer;
 use crate::permission::ToolDetails;
+use crate::prompt::PromptPart;
 use crate::repository::RepositoryView;
 use crate::scripts::ProposedScript;
 use crate::staleness::{StaleFinding, UncheckedSession};
@@ -40,6 +42,8 @@ pub enum Phase {
     Idle,
     /// A turn is running.
     Busy,
+    /// The agent met a rate limit. agentd sends the prompt again at [`SessionStatus::limited_until`].
+    Limited,
     /// The agent crashed. agentd restarts it at [`SessionStatus::next_restart_at`].
     BackingOff,
     /// agentd is ending the agent and all its descendants.
@@ -58,7 +62,12 @@ pub enum Phase {
 impl Phase {
     /// Reports whether an agent process runs, starts or ends.
     pub fn is_active(self) -> bool {
-        matches!(self, Self::Preparing | Self::Waiting | Self::Starting | Self::Idle | Self::Busy | Self::Stopping)
+        self.is_ready() || matches!(self, Self::Preparing | Self::Waiting | Self::Starting | Self::Stopping)
+    }
+
+    /// Reports whether the agent runs and accepts prompts.
+    pub fn is_ready(self) -> bool {
+        matches!(self, Self::Idle | Self::Busy | Self::Limited)
     }
 
     /// Reports whether no agent runs and none is about to start. Only a request changes this.
@@ -68,7 +77,7 @@ impl Phase {
 
     /// Reports whether the launch has an outcome: the agent accepts prompts, or the session has ended.
     pub fn is_settled(self) -> bool {
-        matches!(self, Self::Idle | Self::Busy | Self::Stopped | Self::Failed | Self::Completed)
+        self.is_ready() || matches!(self, Self::Stopped | Self::Failed | Self::Completed)
     }
 
     /// Returns the phase's name in JSON.
@@ -80,6 +89,7 @@ impl Phase {
             Self::Starting => "starting",
             Self::Idle => "idle",
             Self::Busy => "busy",
+            Self::Limited => "limited",
             Self::BackingOff => "backing-off",
             Self::Stopping => "stopping",
             Self::Stopped => "stopped",
@@ -152,6 +162,9 @@ conditions! {
     /// True while the agent requires a login: it refused to open the conversation, or a prompt. Absent if the agent has
     /// not asked for a login in this launch.
     AuthenticationRequired,
+    /// True while a turn waits for the end of a rate limit of the agent's provider. The message has the agent's words,
+    /// and the time at which the prompt is sent again. Absent if no turn of this launch met one.
+    RateLimited,
     /// False if a variable that names where the agent keeps its conversations has another value now than at the
     /// beginning of the conversation. The agent gets the former value, and finds the conversation. Absent otherwise.
     ConversationPlace,
@@ -250,6 +263,9 @@ pub struct SessionStatus {
     /// daemon is drained.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_restart_at: Option<Timestamp>,
+    /// Time at which agentd sends the prompt again that met a rate limit. Only in phase `limited`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limited_until: Option<Timestamp>,
     /// Generation of the spec that this status is based on.
     pub observed_generation: u64,
     /// Conditions of the last launch and of the running agent.
@@ -396,7 +412,8 @@ pub struct AgentInfo {
     pub version: Option<String>,
 }
 
-/// A permission request that waits for an answer: the agent's (ACP `session/request_permission`), or agentd's own.
+/// A question that waits for an answer: the agent's (ACP `session/request_permission` or `elicitation/create`), or
+/// agentd's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PermissionRequest {
     /// Id of the permission request, unique in its session.
@@ -414,6 +431,10 @@ pub struct PermissionRequest {
     pub details: ToolDetails,
     /// The answers that the asker offers.
     pub options: Vec<PermissionOption>,
+    /// The form or the page of a question that is no permission request (ACP `elicitation/create`). Its options are
+    /// `accept` and `decline`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elicitation: Option<Elicitation>,
 }
 
 /// The asker of a permission request.
@@ -453,8 +474,12 @@ pub struct PermissionOption {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptRequest {
-    /// Text of the prompt.
+    /// Text of the prompt. Can be empty if there are parts.
     pub prompt: String,
+    /// Files, images, audio and links that follow the text. An agent that does not take a kind gets a text or a link in
+    /// its place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PromptPart>,
     /// A JSON Schema that the answer's last block must satisfy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schema: Option<serde_json::Value>,
@@ -479,6 +504,8 @@ pub enum PermissionAnswer {
     Allow,
     /// Selects the rejecting option with the least effect: `reject_once` before `reject_always`.
     Deny,
+    /// Accepts a question with these values of its form. Absent fields get their defaults.
+    Form(FormValues),
 }
 
 /// The response of `GET /v1/sessions`.

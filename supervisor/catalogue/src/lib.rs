@@ -6,6 +6,7 @@
 
 mod registry;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
@@ -43,8 +44,8 @@ pub struct Knowledge {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clouds: Vec<Cloud>,
     /// Variables that an entry `like` this agent sets: they keep the agent from updating and restarting itself.
-    #[serde(default, skip_serializing_if = "Vec::is_empty", with = "pairs")]
-    pub environment: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
     /// Variables that name the directory with the agent's conversations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conversations: Vec<ConversationVariable>,
@@ -178,13 +179,6 @@ impl KnownAgent {
         &self.entry.id
     }
 
-    /// Returns the login method by which the agent uses a key of its environment. `offered` has the ids of the methods
-    /// that the agent offers.
-    pub fn key_method<'a>(&'a self, offered: &[&str], is_set: impl Fn(&str) -> bool) -> Option<&'a KeyMethod> {
-        let methods = self.agentd.login.methods.iter();
-        methods.filter(|one| is_set(&one.key)).find(|one| offered.contains(&one.method.as_str()))
-    }
-
     /// Returns the sign of the agent's login, without a start of the agent. `value` returns a variable of the
     /// agent's environment.
     pub fn login_sign(&self, home: &Path, value: impl Fn(&str) -> Option<String>) -> LoginSign {
@@ -204,18 +198,6 @@ impl KnownAgent {
         }
     }
 
-    /// Returns the directories in which the agent keeps its conversations.
-    pub fn conversation_directories(&self, home: &Path, value: impl Fn(&str) -> Option<String>) -> Vec<PathBuf> {
-        let mut directories: Vec<PathBuf> = Vec::new();
-        for one in &self.agentd.conversations {
-            let directory = self.resolve(&format!("{{{}}}", one.variable), home, &value);
-            if !directories.contains(&directory) {
-                directories.push(directory);
-            }
-        }
-        directories
-    }
-
     fn resolve(&self, path: &str, home: &Path, value: &impl Fn(&str) -> Option<String>) -> PathBuf {
         let (base, rest) = match path.strip_prefix('{').and_then(|rest| rest.split_once('}')) {
             Some((name, rest)) => {
@@ -230,34 +212,6 @@ impl KnownAgent {
             None => PathBuf::from(base),
         };
         base.join(rest.trim_start_matches('/'))
-    }
-}
-
-/// Pairs of names and values, as a JSON object in its order.
-mod pairs {
-    use serde::de::{MapAccess, Visitor};
-    use serde::{Deserializer, Serializer};
-
-    type Pairs = Vec<(String, String)>;
-
-    pub(super) fn serialize<S: Serializer>(pairs: &Pairs, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(pairs.iter().map(|(name, value)| (name, value)))
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Pairs, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Pairs;
-
-            fn expecting(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                formatter.write_str("an object of strings")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs, A::Error> {
-                std::iter::from_fn(|| map.next_entry().transpose()).collect()
-            }
-        }
-        deserializer.deserialize_map(Object)
     }
 }
 

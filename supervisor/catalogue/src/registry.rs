@@ -122,7 +122,6 @@ impl Entry {
     ///
     /// The entry has no distribution for the platform.
     pub fn launch(&self, platform: &str) -> Result<Launch, ImportError> {
-        let distribution = self.distribution.clone().unwrap_or_default();
         let package = |runner: &[&str], package: &Package| Launch {
             command: runner
                 .iter()
@@ -133,14 +132,15 @@ impl Entry {
             env: package.env.clone(),
             archive: None,
         };
-        if let Some(npm) = &distribution.npx {
+        let distribution = self.distribution.as_ref();
+        if let Some(npm) = distribution.and_then(|ways| ways.npx.as_ref()) {
             return Ok(package(&["npx", "--yes"], npm));
         }
-        if let Some(python) = &distribution.uvx {
+        if let Some(python) = distribution.and_then(|ways| ways.uvx.as_ref()) {
             return Ok(package(&["uvx"], python));
         }
-        let Some(found) = distribution.binary.get(platform) else {
-            let known = distribution.binary.into_keys().collect();
+        let Some(found) = distribution.and_then(|ways| ways.binary.get(platform)) else {
+            let known = distribution.map(|ways| ways.binary.keys().cloned().collect()).unwrap_or_default();
             return Err(ImportError::Platform { platform: platform.to_owned(), known });
         };
         let program = found.cmd.rsplit('/').next().unwrap_or(&found.cmd).to_owned();

@@ -40,7 +40,7 @@ fn what_an_entry_refers_to_is_in_the_entry() {
         for key in login.keys.iter().chain(login.methods.iter().map(|method| &method.key)) {
             assert!(variables.contains(key) && login.keys.contains(key), "{}: {key}", agent.name());
         }
-        for (name, _) in environment {
+        for name in environment.keys() {
             assert!(name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_'), "{}: {name}", agent.name());
         }
         for file in &login.files {
@@ -71,29 +71,6 @@ fn a_login_is_seen_in_a_key_or_in_a_file() {
     }
     assert_eq!(by_name("opencode").unwrap().login_sign(home.path(), none), LoginSign::NotNeeded);
     assert_eq!(by_name("kiro").unwrap().login_sign(home.path(), none), LoginSign::Unknown);
-}
-
-#[test]
-fn conversations_are_where_the_variable_or_its_default_says() {
-    let gemini = by_name("gemini").unwrap();
-    let home = Path::new("/home/kim");
-    assert_eq!(gemini.conversation_directories(home, |_| None), [home]);
-    let qwen = by_name("qwen").unwrap();
-    assert_eq!(qwen.conversation_directories(home, |_| None), [home.join(".qwen")]);
-    let moved = |name: &str| (name == "QWEN_HOME").then(|| "/data/q".to_owned());
-    assert_eq!(qwen.conversation_directories(home, moved), [Path::new("/data/q"), &home.join(".qwen")]);
-}
-
-#[test]
-fn a_key_has_the_method_that_the_agent_offers() {
-    let codex = by_name("codex").unwrap();
-    let method =
-        |offered: &[&str], key: &str| codex.key_method(offered, |name| name == key).map(|one| one.method.as_str());
-    assert_eq!(method(&["chat-gpt", "api-key"], "OPENAI_API_KEY"), Some("api-key"));
-    assert_eq!(method(&["chatgpt", "codex-api-key", "openai-api-key"], "OPENAI_API_KEY"), Some("openai-api-key"));
-    assert_eq!(method(&["chatgpt", "codex-api-key", "openai-api-key"], "CODEX_API_KEY"), Some("codex-api-key"));
-    assert_eq!(method(&["chat-gpt"], "OPENAI_API_KEY"), None);
-    assert_eq!(method(&["api-key"], "HOME"), None);
 }
 
 #[test]

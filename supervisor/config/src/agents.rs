@@ -45,10 +45,7 @@ mod tests {
              [agents.home]\nlike = \"gemini\"\ncommand = [\"~/bin/gemini\"]\n\
              env = { GEMINI_CLI_NO_RELAUNCH = \"false\" }\n",
         );
-        let command = |name: &str| {
-            let agent = config.agents.iter().find(|(known, _)| known.as_str() == name).unwrap().1;
-            agent.command_in(Some("/home/kim".as_ref()))
-        };
+        let command = |name: &str| config.agent(name).unwrap().command_in(Some("/home/kim".as_ref()));
         assert_eq!(command("work"), ["gemini", "--acp", "--debug"]);
         assert_eq!(command("home"), ["/home/kim/bin/gemini"]);
         let set = |name: &str| config.agent_scope(name).unwrap().env["GEMINI_CLI_NO_RELAUNCH"].clone();

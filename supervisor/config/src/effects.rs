@@ -44,6 +44,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("limits.queued_turns", Now),
     ("limits.body_time", Now),
     ("limits.body", Now),
+    ("limits.prompt", Now),
     // The keeper receives this value when it starts the agent.
     ("limits.line", NextLaunch),
     ("limits.plugin_memory", NextLaunch),

@@ -328,6 +328,7 @@ fn check(config: &Config) -> Flaws {
         ("streams_per_caller", config.limits.streams_per_caller),
         ("body_time", usize::try_from(config.limits.body_time.0.as_millis()).unwrap_or(usize::MAX)),
         ("body", config.limits.body),
+        ("prompt", config.limits.prompt),
         ("line", usize::try_from(config.limits.line).unwrap_or(usize::MAX)),
     ] {
         if limit == 0 {

@@ -40,6 +40,11 @@ pub struct Limits {
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Size"))]
     #[serde(deserialize_with = "size")]
     pub body: usize,
+    /// Maximum size in bytes of the body of a prompt, with its files and images in base64. Default: 32 MiB. 0 is
+    /// refused.
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::Size"))]
+    #[serde(deserialize_with = "size")]
+    pub prompt: usize,
     /// Maximum size in bytes of one line of an agent's output that is kept whole. Default: 32 MiB. 0 is refused.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Size"))]
     #[serde(deserialize_with = "size")]
@@ -259,6 +264,7 @@ impl Default for Limits {
             streams_per_caller: 64,
             body_time: seconds(30),
             body: 4 << 20,
+            prompt: 32 << 20,
             line: 32 << 20,
             plugin_memory: 64 << 20,
             initialize: seconds(60),

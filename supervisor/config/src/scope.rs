@@ -7,7 +7,7 @@ use agentd_api::configuration::Consequence;
 use agentd_api::environment::SnapshotScope;
 use serde::Deserialize;
 
-use super::{Config, Flaws, Origins, Scope, flaw};
+use super::{Agent, Config, Flaws, Origins, Scope, flaw};
 
 /// Settings for the sessions in a directory and below it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -31,9 +31,14 @@ pub struct Directory {
 pub(super) const DIRECTORIES: &str = "directories";
 
 impl Config {
+    /// Returns the entry of an agent.
+    pub fn agent(&self, name: &str) -> Option<&Agent> {
+        self.agents.iter().find(|(known, _)| known.as_str() == name).map(|(_, agent)| agent)
+    }
+
     /// Returns the variables that the configuration allows, drops and sets for an agent's sessions.
     pub fn agent_scope(&self, name: &str) -> Option<Scope> {
-        let (name, agent) = self.agents.iter().find(|(known, _)| known.as_str() == name)?;
+        let agent = self.agent(name)?;
         let of_known = agent.known().into_iter().flat_map(|known| known.agentd.environment.clone());
         let env = of_known.chain(agent.env.clone()).collect();
         Some(Scope::new(format!("agent {name}"), &agent.allow, &agent.drop, &env))

@@ -1,16 +1,14 @@
 //! The known and the configured agents: whether each is installed, its version and its login. Adds agents to the user's
 //! configuration.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentd_api::agents::{AgentAddRequest, AgentState, Catalogue, LoginState};
-use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
 use agentd_api::{Code, Problem};
 use agentd_catalogue::{KnownAgent, LoginSign, all, by_name};
-use agentd_config::DEMO;
+use agentd_config::{Agent, DEMO};
 use agentd_session::generation::Generation;
-use agentd_session::{AgentLook, agent_look};
+use agentd_session::{agent_look, refused_logins};
 use hyper::Request;
 use hyper::body::Incoming;
 use tokio::task::JoinSet;
@@ -43,8 +41,8 @@ pub(super) async fn catalogue(context: &Context, only: Option<String>, versions:
         .agents()
         .into_iter()
         .map(|(name, command)| {
-            let known = generation.config.agents.iter().find(|(known, _)| known.as_str() == name);
-            Wanted { known: known.and_then(|(_, agent)| agent.known()), name: Some(name), command }
+            let known = generation.config.agent(&name).and_then(Agent::known);
+            Wanted { name: Some(name), command, known }
         })
         .collect();
     if let Some(only) = &only {
@@ -58,17 +56,24 @@ pub(super) async fn catalogue(context: &Context, only: Option<String>, versions:
             return Err(Problem::new(Code::NoSuchAgent, detail).hint(format!("known agents: {}", names.join(", "))));
         }
     }
-    let refused = refused(&context.sessions.list().await);
-    let mut agents = look(generation, wanted, versions, &refused).await;
+    let mut agents = look(generation, wanted, versions).await;
     if only.is_none() {
         // A known agent that is configured under another name is not listed again.
         let is_listed = |known: &&KnownAgent| agents.iter().any(|one| one.like.as_deref() == Some(known.name()));
         let rest = all().iter().filter(|known| !is_listed(known)).map(not_configured).collect();
-        agents.extend(look(generation, rest, versions, &refused).await);
+        agents.extend(look(generation, rest, versions).await);
     } else {
         for agent in &mut agents {
             let known = agent.like.as_deref().and_then(by_name);
             agent.known = known.and_then(|known| serde_json::to_value(known).ok());
+        }
+    }
+    let sessions = context.sessions.list().await;
+    let refused = refused_logins(&sessions);
+    for agent in agents.iter_mut().filter(|agent| agent.configured) {
+        // A refusal shows more than a file or a key, which may have expired.
+        if let Some((_, condition)) = refused.get(&agent.name) {
+            (agent.login, agent.login_from) = (LoginState::Refused, Some(condition.message.clone()));
         }
     }
     json(&Catalogue { agents })
@@ -79,44 +84,35 @@ fn not_configured(known: &'static KnownAgent) -> Wanted {
 }
 
 /// Looks for the agents, some at a time. The result has their order.
-async fn look(
-    generation: &Arc<Generation>,
-    wanted: Vec<Wanted>,
-    versions: bool,
-    refused: &BTreeMap<String, String>,
-) -> Vec<AgentState> {
+async fn look(generation: &Arc<Generation>, wanted: Vec<Wanted>, versions: bool) -> Vec<AgentState> {
     let mut tasks = JoinSet::new();
     for (number, one) in wanted.into_iter().enumerate() {
         let generation = Arc::clone(generation);
-        tasks.spawn(async move {
-            // The number of launches bounds the environments that are built at once.
-            let found = agent_look(&generation, one.name.as_deref(), &one.command).await;
-            let version = match &found {
-                Ok(look) if versions && look.found.is_some() => Some(look.version(&generation).await),
-                _ => None,
-            };
-            (number, state(&generation, one, found, version))
-        });
+        tasks.spawn(async move { (number, state(&generation, one, versions).await) });
     }
     let mut states = tasks.join_all().await;
     states.sort_by_key(|(number, _)| *number);
-    let states = states.into_iter().map(|(_, state)| state);
-    states.map(|state| with_refusal(state, refused)).collect()
+    states.into_iter().map(|(_, state)| state).collect()
 }
 
-fn state(
-    generation: &Generation,
-    wanted: Wanted,
-    found: Result<AgentLook, String>,
-    version: Option<Result<String, String>>,
-) -> AgentState {
-    let known = wanted.known.or_else(|| found.as_ref().ok().and_then(|look| look.known));
-    let name = wanted.name.clone().or_else(|| known.map(|known| known.name().to_owned())).unwrap_or_default();
-    let has_command = |name: &str| {
-        generation.config.agents.iter().any(|(known, agent)| known.as_str() == name && agent.has_command())
+/// Looks for an agent. The number of launches bounds the environments that are built at once.
+async fn state(generation: &Arc<Generation>, wanted: Wanted, versions: bool) -> AgentState {
+    let found = agent_look(generation, wanted.name.as_deref(), &wanted.command).await;
+    let known = match (wanted.known, &found) {
+        (None, Ok(look)) => look.recognised(&wanted.command).await,
+        (known, _) => known,
     };
-    let is_built_in = wanted.name.as_deref().is_some_and(|name| name == DEMO && !has_command(name));
-    let (login, login_from) = match found.as_ref().ok().and_then(AgentLook::login_sign) {
+    let version = match &found {
+        Ok(look) if versions && look.found.is_some() => Some(look.version(generation).await),
+        _ => None,
+    };
+    let name = wanted.name.clone().or_else(|| known.map(|known| known.name().to_owned())).unwrap_or_default();
+    let is_built_in = name == DEMO && !generation.config.agent(DEMO).is_some_and(Agent::has_command);
+    let sign = match (known, &found) {
+        (Some(known), Ok(look)) => Some(look.login_sign(known).await),
+        _ => None,
+    };
+    let (login, login_from) = match sign {
         Some(LoginSign::Key(variable)) => (LoginState::Key, Some(variable)),
         Some(LoginSign::File(file)) => (LoginState::LoggedIn, Some(file.display().to_string())),
         Some(LoginSign::NotNeeded) => (LoginState::NotNeeded, None),
@@ -145,34 +141,5 @@ fn state(
         install: known.map(|known| known.agentd.install.clone()),
         known: None,
         name,
-    }
-}
-
-/// Returns the words of the agents that lack a login now, by agent. Of each agent, the session counts that opened its
-/// conversation, or was refused, last.
-fn refused(sessions: &[SessionView]) -> BTreeMap<String, String> {
-    let mut last: BTreeMap<String, &Condition> = BTreeMap::new();
-    for view in sessions {
-        let Some(agent) = view.spec.agent.as_ref().map(ToString::to_string) else { continue };
-        let counts = |one: &&Condition| {
-            let kinds = [ConditionType::AuthenticationRequired, ConditionType::ConversationReady];
-            kinds.contains(&one.kind) && one.status == ConditionStatus::True
-        };
-        for condition in view.status.conditions.iter().filter(counts) {
-            let newer = |known: &&Condition| known.last_transition_time < condition.last_transition_time;
-            if last.get(&agent).is_none_or(newer) {
-                last.insert(agent.clone(), condition);
-            }
-        }
-    }
-    last.retain(|_, condition| condition.kind == ConditionType::AuthenticationRequired);
-    last.into_iter().map(|(agent, condition)| (agent, condition.message.clone())).collect()
-}
-
-/// A refusal says more than a file or a key, which may have expired.
-fn with_refusal(state: AgentState, refused: &BTreeMap<String, String>) -> AgentState {
-    match refused.get(&state.name).filter(|_| state.configured) {
-        Some(words) => AgentState { login: LoginState::Refused, login_from: Some(words.clone()), ..state },
-        None => state,
     }
 }

@@ -22,6 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::router::Context;
 use super::{Body, access, children, full, json};
 use agentd_session::answer::check_schema;
+use agentd_session::content;
 use agentd_session::{Command, LaunchTerms, Session};
 
 pub(super) type Answer = Result<Response<Body>, Problem>;
@@ -165,13 +166,16 @@ pub(super) async fn remove(context: &Context, id: String, session: Result<Sessio
 
 pub(super) async fn prompt(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
     let key = idempotency_key(&request)?;
-    let PromptRequest { prompt, schema } = read(context, request).await?;
+    let PromptRequest { prompt, parts, schema } =
+        read_up_to(context, request, context.generation.config.limits.prompt).await?;
+    let parts = content::store(context.generation.daemon.directories.session(session.id()), parts).await?;
     if let Some(schema) = &schema {
         check_schema(&context.generation.daemon, schema).await?;
     }
     let requester = context.requester();
     let command = || Command::Prompt {
         text: prompt.clone(),
+        parts: parts.clone(),
         schema: schema.clone(),
         key: key.clone(),
         requester: Some(requester.clone()),
@@ -286,8 +290,17 @@ where
 
 /// Reads and parses the body of a request.
 pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
-    let limits = &context.generation.config.limits;
-    let body = whole(request.into_body(), limits.body, limits.body_time.0).await?;
+    read_up_to(context, request, context.generation.config.limits.body).await
+}
+
+/// Reads a body of at most this length in bytes.
+async fn read_up_to<T: DeserializeOwned>(
+    context: &Context,
+    request: Request<Incoming>,
+    longest: usize,
+) -> Result<T, Problem> {
+    let time = context.generation.config.limits.body_time.0;
+    let body = whole(request.into_body(), longest, time).await?;
     let invalid = |why: &dyn std::fmt::Display| {
         Problem::new(Code::MalformedRequest, format!("the request's body is not valid for this call: {why}"))
             .hint("the body is one JSON document; docs/reference/routes.md names the type of each route's body")

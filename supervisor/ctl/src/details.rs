@@ -45,6 +45,7 @@ pub(crate) fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> 
         lines.push(format!("change {}", line(&diff.path)));
         lines.extend(change(diff).map(|text| screen.text(&visible(&text)).into_owned()));
     }
+    lines.extend(crate::form::lines(request, screen));
     if details.cut {
         lines.push("the request is too long to be shown whole; agentctl events prints all of it".to_owned());
     }
@@ -64,7 +65,7 @@ fn change(diff: &ToolDiff) -> impl Iterator<Item = String> {
 }
 
 /// Escapes every character of the text that a screen does not show or that would reorder the rest.
-fn visible(text: &str) -> String {
+pub(crate) fn visible(text: &str) -> String {
     let is_hidden = |c: char| {
         matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' | '\r')

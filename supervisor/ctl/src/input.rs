@@ -7,6 +7,8 @@ use agentd_api::session::{PermissionAnswer, PermissionRequest};
 use nix::sys::termios::{FlushArg, tcflush};
 use tokio::sync::mpsc;
 
+use crate::form;
+
 /// Standard input, line by line.
 ///
 /// A separate thread reads it, because a read of a terminal cannot be cancelled. The thread is at most two
@@ -54,7 +56,8 @@ pub(crate) async fn one_line() -> io::Result<String> {
     tokio::task::spawn_blocking(read).await.map_err(io::Error::other)?
 }
 
-/// Interprets a line as the answer to a question. Returns `None` if the line is not an answer.
+/// Interprets a line as the answer to a question. Returns `None` if the line is not an answer. A form that is allowed
+/// has yet to be filled in.
 pub(crate) fn answer(line: &str, request: &PermissionRequest) -> Option<PermissionAnswer> {
     let line = line.trim().to_lowercase();
     match line.as_str() {
@@ -63,6 +66,9 @@ pub(crate) fn answer(line: &str, request: &PermissionRequest) -> Option<Permissi
         _ => {}
     }
     let number: usize = line.parse().ok()?;
+    if form::choices(request).is_some() {
+        return form::pick(request, number);
+    }
     let option = request.options.get(number.checked_sub(1)?)?;
     Some(PermissionAnswer::Option(option.id.clone()))
 }

@@ -1,29 +1,32 @@
 //! Prepares sessions that continue the conversation of another session.
 
 use agentd_api::environment::EnvironmentSpec;
-use agentd_api::session::SessionSpec;
+use agentd_api::prompt::PromptPart;
+use agentd_api::session::{PromptRequest, SessionSpec};
 
 use crate::client::Client;
 use crate::error::Error;
 
-/// The prompt that a client sends after the creation.
-#[derive(Debug)]
-pub(crate) struct FirstPrompt {
-    pub(crate) text: String,
-    /// JSON Schema of the answer.
-    pub(crate) schema: Option<serde_json::Value>,
-}
-
 /// Completes a specification from that of its parent. The daemon gives a session only what belongs to the conversation;
-/// a person expects the environment and the repositories too. Returns the prompt to send after the creation, since a
-/// session that continues a conversation sends none by itself.
-pub(crate) async fn completed(client: &Client, spec: SessionSpec) -> Result<(SessionSpec, Option<FirstPrompt>), Error> {
-    let Some(parent) = &spec.parent else { return Ok((spec, None)) };
-    let parent = client.find(parent.as_str()).await?.value;
-    let mut spec = merged(spec, &parent.spec);
-    spec.parent = parent.id.as_str().parse().ok();
-    let schema = spec.answer_schema.take();
-    let prompt = spec.initial_prompt.take().map(|text| FirstPrompt { text, schema });
+/// a person expects the environment and the repositories too. Returns the prompt to send after the creation. A session
+/// that continues a conversation sends none by itself. A specification has no place for `parts` of a prompt.
+pub(crate) async fn completed(
+    client: &Client,
+    spec: SessionSpec,
+    parts: Vec<PromptPart>,
+) -> Result<(SessionSpec, Option<PromptRequest>), Error> {
+    let mut spec = match &spec.parent {
+        None if parts.is_empty() => return Ok((spec, None)),
+        None => spec,
+        Some(parent) => {
+            let parent = client.find(parent.as_str()).await?.value;
+            let spec = merged(spec, &parent.spec);
+            SessionSpec { parent: parent.id.as_str().parse().ok(), ..spec }
+        }
+    };
+    let (schema, text) = (spec.answer_schema.take(), spec.initial_prompt.take());
+    let is_prompt = text.is_some() || !parts.is_empty();
+    let prompt = is_prompt.then(|| PromptRequest { prompt: text.unwrap_or_default(), parts, schema });
     Ok((spec, prompt))
 }
 

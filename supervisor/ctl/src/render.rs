@@ -3,12 +3,14 @@
 
 use std::io::{self, Write};
 
+use agentd_api::elicitation::Elicitation;
 use agentd_api::event::TurnEnded;
 use agentd_api::session::{PermissionOrigin, PermissionRequest};
 
 use crate::conversation::Item;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::form::Filling;
 use agentd_screen::change::{Change, Side};
 use agentd_screen::markdown::Markdown;
 use agentd_screen::terminal::{Screen, TextStyle};
@@ -301,16 +303,24 @@ impl<O: Write, E: Write> Renderer<O, E> {
     /// Returns the lines of a permission request: the question, its details and the options.
     pub(crate) fn question_lines(&self, request: &PermissionRequest) -> Vec<String> {
         let kind = request.tool_kind.as_ref().map(|kind| format!(" ({kind})")).unwrap_or_default();
-        let title = self.err_screen.line(&format!("{}{kind}", request.title));
         let asker = match request.origin {
+            _ if request.elicitation.is_some() => "the agent asks:",
             PermissionOrigin::Agentd => "agentd asks whether to",
             PermissionOrigin::Agent | PermissionOrigin::Unknown => "the agent asks to:",
         };
+        // The text of a question may have several lines.
+        let (first, rest) = request.title.split_once('\n').unwrap_or((&request.title, ""));
+        let title = self.err_screen.line(&format!("{first}{kind}"));
         let mut lines = vec![self.err_screen.paint(TextStyle::Ask, &format!("? {asker} {title}"))];
+        for line in rest.lines() {
+            lines.push(self.err_screen.paint(TextStyle::Ask, &format!("    {}", self.err_screen.line(line))));
+        }
         for line in crate::details::lines(request, self.err_screen) {
             lines.push(self.err_screen.paint(TextStyle::Bold, &format!("    {line}")));
         }
-        for (number, option) in request.options.iter().enumerate() {
+        // The choices of a form with one choice have the numbers.
+        let options = if crate::form::choices(request).is_some() { &[][..] } else { &request.options };
+        for (number, option) in options.iter().enumerate() {
             let name = self.err_screen.line(&option.name);
             lines.push(self.err_screen.paint(TextStyle::Ask, &format!("  {}) {name}", number + 1)));
         }
@@ -425,12 +435,22 @@ impl<O: Write, E: Write> Renderer<O, E> {
 /// Returns the possible answers to a question. A question without options can only be denied (ACP has no other
 /// answer).
 pub(crate) fn answers(request: &PermissionRequest) -> &'static str {
-    if request.options.is_empty() { "deny" } else { "allow|deny" }
+    match &request.elicitation {
+        Some(Elicitation::Form { .. }) => "--field NAME=VALUE|deny",
+        Some(Elicitation::Unknown) => "deny",
+        Some(Elicitation::Url { .. }) => "allow|deny",
+        None if request.options.is_empty() => "deny",
+        None => "allow|deny",
+    }
 }
 
 /// Returns the input mark for the answer to a question.
 pub(crate) fn mark(request: &PermissionRequest) -> &'static str {
-    if request.options.is_empty() {
+    if crate::form::choices(request).is_some() {
+        "type a number, or deny: "
+    } else if Filling::of(request).is_some() {
+        "type allow to fill in the form, or deny: "
+    } else if request.options.is_empty() {
         "the agent offers no options; type deny: "
     } else {
         "type a number, allow or deny: "

@@ -19,6 +19,8 @@ pub struct Entry {
     pub send: bool,
     /// Whether the line that is sent has secrets where the record has their placeholders.
     pub fill: bool,
+    /// Whether the line that is sent has the contents of a prompt where the record has their placeholders.
+    pub contents: bool,
 }
 
 impl Batch {
@@ -28,21 +30,28 @@ impl Batch {
 
     #[must_use]
     pub fn record(mut self, body: Body) -> Self {
-        self.entries.push(Entry { body, send: false, fill: false });
+        self.entries.push(Entry { body, send: false, fill: false, contents: false });
         self
     }
 
     /// Adds a line for the agent, recorded as `agent.in`.
     #[must_use]
     pub fn send(mut self, line: Box<RawValue>) -> Self {
-        self.entries.push(Entry { body: Body::AgentIn(line), send: true, fill: false });
+        self.entries.push(Entry { body: Body::AgentIn(line), send: true, fill: false, contents: false });
         self
     }
 
     /// Adds a line for the agent in which the keeper puts secrets in place of their placeholders.
     #[must_use]
     pub fn send_filled(mut self, line: Box<RawValue>) -> Self {
-        self.entries.push(Entry { body: Body::AgentIn(line), send: true, fill: true });
+        self.entries.push(Entry { body: Body::AgentIn(line), send: true, fill: true, contents: false });
+        self
+    }
+
+    /// Adds a prompt in which the keeper puts contents in place of their placeholders.
+    #[must_use]
+    pub fn send_with_contents(mut self, line: Box<RawValue>) -> Self {
+        self.entries.push(Entry { body: Body::AgentIn(line), send: true, fill: false, contents: true });
         self
     }
 

@@ -89,7 +89,7 @@ pub struct EndedTurn {
     pub has_schema: bool,
 }
 
-/// Time for which a session was active: in each phase with an agent or a launch, except `idle`.
+/// Time for which a session was active: in each phase with an agent or a launch, except `idle` and `limited`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ActiveTime {
@@ -136,6 +136,7 @@ impl State {
                 }
             }
             Body::AnswerChecked(checked) => self.checked(checked, event.seq),
+            Body::TurnLimited(_) => state.turn = None,
             Body::TurnEnded(ended) => state.turn_ended(ended),
             Body::StopRequested(stop) if state.is_batch && state.verdict.is_none() => {
                 let outcome = if stop.cause.limit.is_some() { Outcome::Limit } else { Outcome::Cancelled };
@@ -193,7 +194,7 @@ impl State {
 
     fn note_active(&mut self) {
         let (phase, now) = (self.phase(), self.updated);
-        let is_active = phase.is_active() && phase != Phase::Idle;
+        let is_active = phase.is_active() && !matches!(phase, Phase::Idle | Phase::Limited);
         let active = &mut self.completion.active;
         match active.since {
             None if is_active => active.since = Some(now),
@@ -319,7 +320,7 @@ pub fn checked(state: &State, checked: AnswerChecked) -> Batch {
              {schema}\n```\n\nAnswer again. The last block of your answer must be the JSON document, and nothing else.",
             errors.join("\n"),
         );
-        acp::prompt(state.next_rpc, conversation, std::iter::empty(), &text)
+        acp::prompt(state.next_rpc, conversation, std::iter::empty(), (&text, &[]), acp::Capabilities::default())
     });
     let batch = Batch::of(Body::AnswerChecked(checked));
     match line {

@@ -1,12 +1,13 @@
 //! Applies the lines between agentd and an agent to the state. Requests of either side are pending until they are
 //! answered.
 
+use agentd_api::elicitation::Elicitation;
 use agentd_api::event::OpenedBy;
 use agentd_api::session::{AgentInfo, PermissionOption};
 use agentd_api::surrogates::replace_lone_surrogates;
 use serde_json::value::RawValue;
 
-use crate::acp::{self, Call, Message, RpcError, ToolCall};
+use crate::acp::{self, Call, Message, Question, RpcError, ToolCall};
 use crate::note::ToolCallName;
 use crate::state::{AgentRequest, OpenRefused, Opening, Pending, Run, Running, State, Title};
 use agentd_permission::PermissionDraft;
@@ -41,6 +42,14 @@ impl Running {
         let id = call.details.tool_call.clone();
         let title = call.title.or(id).unwrap_or_else(|| "an unnamed operation".to_owned());
         PermissionDraft { title, tool_kind: call.kind, details: call.details, options }
+    }
+
+    /// Builds the content of a question, including details of the tool call that it belongs to.
+    fn question(&self, asked: Question, agent: Option<&AgentInfo>) -> (PermissionDraft, Elicitation) {
+        let Question { message, tool_call, elicitation } = asked;
+        let call = Call { id: tool_call.unwrap_or_default(), ..Call::default() };
+        let draft = self.draft(call, acp::question_options(&elicitation), agent);
+        (PermissionDraft { title: message, ..draft }, elicitation)
     }
 }
 
@@ -94,11 +103,21 @@ impl State {
         let readable = replace_lone_surrogates(line);
         match Message::parse(&readable, line) {
             Some(Message::Request { id, method, params }) => {
-                let permission = (method == acp::method::REQUEST_PERMISSION)
-                    .then(|| params.and_then(acp::permission_request))
-                    .flatten()
-                    .map(|(call, options)| running.draft(call, options, self.agent.as_ref()));
-                running.asked.push(AgentRequest { rpc: id, method, permission });
+                let (permission, elicitation) = match method.as_str() {
+                    acp::method::REQUEST_PERMISSION => {
+                        let asked = params.and_then(acp::permission_request);
+                        (asked.map(|(call, options)| running.draft(call, options, self.agent.as_ref())), None)
+                    }
+                    acp::method::ELICITATION => match params.and_then(acp::question) {
+                        Some(asked) => {
+                            let (draft, elicitation) = running.question(asked, self.agent.as_ref());
+                            (Some(draft), Some(elicitation))
+                        }
+                        None => (None, None),
+                    },
+                    _ => (None, None),
+                };
+                running.asked.push(AgentRequest { rpc: id, method, permission, elicitation });
             }
             Some(Message::Notification { method, params: Some(params) }) if method == acp::method::UPDATE => {
                 match acp::tool_call(params) {

@@ -11,6 +11,7 @@ use agentd_api::event::{
     AgentExited, AgentStarted, ConversationOpened, EnvironmentBuilt, LaunchReason, LaunchStarted, PermissionRequested,
     PermissionResolved, SessionCreated, TurnEnded, TurnQueued, TurnStarted,
 };
+use agentd_api::prompt::shown;
 use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{Condition, PermissionOrigin};
 use agentd_api::workflow::WorkflowChanged;
@@ -75,6 +76,7 @@ impl State {
                     start_time: keeper.start_time,
                     launch: keeper.launch,
                     protocol: keeper.protocol,
+                    fills_contents: keeper.fills_contents,
                 });
             }
             Body::EnvironmentBuilt(built) => self.environment_built(built),
@@ -108,6 +110,8 @@ impl State {
             Body::ConversationOpened(opened) => self.conversation_opened(opened),
             Body::TurnQueued(queued) => self.turn_queued(queued),
             Body::TurnStarted(started) => self.turn_started(started),
+            Body::TurnLimited(limited) => self.turn_limited(limited),
+            Body::TurnReleased(released) => self.turn_released(released),
             Body::TurnEnded(ended) => self.turn_ended(ended),
             Body::TurnCancelling(cancelling) => {
                 if let Some(turn) = self.turn_mut().filter(|turn| turn.id == cancelling.turn) {
@@ -235,7 +239,6 @@ impl State {
     fn environment_built(&mut self, built: &EnvironmentBuilt) {
         self.home.clone_from(&built.home);
         self.places.clone_from(&built.places);
-        self.is_place_held = !built.held.is_empty();
         // A bring-up that begins again, for example under another daemon, reports the missing parts again.
         self.degraded.clear();
         (self.expires, self.renews) = (built.expires_at, built.renew_at.or(built.expires_at));
@@ -419,13 +422,13 @@ impl State {
             self.keys.push_back(PromptKey { key, turn, digest, seq: self.seq, time });
         }
         if self.title.prompt.is_none() {
-            self.title.prompt = Title::of(&queued.prompt);
+            self.title.prompt = Title::of(&shown(&queued.prompt, &queued.parts));
         }
         // A guest's prompt is no look of a person.
         if queued.requester.as_ref().is_some_and(|requester| requester.session.is_none()) {
             self.observed = Some(self.updated);
         }
-        let turn = QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone() };
+        let turn = QueuedTurn { id: queued.turn.clone(), prompt: queued.prompt.clone(), parts: queued.parts.clone() };
         if queued.is_startup {
             self.queue.push_front(turn);
         } else {
@@ -473,6 +476,7 @@ impl State {
         running.turn = Some(RunningTurn {
             id: queued.id,
             prompt: queued.prompt,
+            parts: queued.parts,
             cancelling: false,
             heard: self.seq,
             silent: false,
@@ -480,12 +484,14 @@ impl State {
             tool_calls: BTreeSet::new(),
             answer: None,
         });
+        self.limit_started(&started.turn);
     }
 
     fn turn_ended(&mut self, ended: &TurnEnded) {
         let id = &ended.turn;
         self.turn_ended_at = Some(self.updated);
         self.queue.retain(|queued| queued.id != *id);
+        self.limit_ended(id);
         if let Some(cut) = self.cut.take_if(|cut| cut.id == *id) {
             self.pending_note.turn_ended(self.updated, cut.calls);
         }

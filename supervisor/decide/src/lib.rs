@@ -24,6 +24,7 @@ mod dialogue;
 pub mod exit;
 pub mod facts;
 mod fold;
+mod limit;
 pub mod login;
 pub mod next;
 pub mod note;

@@ -11,6 +11,7 @@ use agentd_api::event::{
 };
 use agentd_api::hint;
 use agentd_api::mcp::LaunchedServer;
+use agentd_api::prompt::{PromptPart, digest_at};
 use agentd_api::reason;
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionOrigin, PermissionPolicy, PermissionRequest, RestartPolicy,
@@ -19,11 +20,13 @@ use agentd_api::session::{
 use agentd_api::{Body, TurnId};
 use agentd_keeper::protocol::Mute;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 
 use crate::acp;
 use crate::batch::Batch;
 use crate::completion;
 use crate::exit::exit_reason;
+use crate::limit;
 use crate::login;
 use crate::note::{Note, NoteTerms, note};
 use crate::options;
@@ -65,6 +68,8 @@ pub struct Facts<'a> {
     pub spec: &'a SessionSpec,
     pub generation: u64,
     pub now: Timestamp,
+    /// The time zone of times that an agent names without one.
+    pub zone: &'a TimeZone,
     /// Time without history updates after which a loaded conversation counts as replayed.
     pub replay_quiet: Duration,
     /// The agent's name, as permission rules spell it.
@@ -300,13 +305,15 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         }
         Opening::Refused(refused) => Some(refuse(state, running, refused, facts)),
         Opening::Open => options::step(state, running, facts)
+            .or_else(|| limit::report(state, facts))
             .or_else(|| reevaluate(state, facts))
             .or_else(|| completion::step(state, running, facts))
             .or_else(|| turn_step(state, running, facts)),
     }
 }
 
-/// Answers each request of the agent: permission requests by rules and policy, all other requests with −32601.
+/// Answers each request of the agent: permission requests by rules and policy, and all unknown requests with −32601.
+/// Questions are answered by clients, unless the policy denies everything.
 fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
     for asked in &running.asked {
         let Some(draft) = &asked.permission else {
@@ -323,11 +330,15 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
                 tool_kind: draft.tool_kind.clone(),
                 details: draft.details.clone(),
                 options: draft.options.clone(),
+                elicitation: asked.elicitation.clone(),
             };
             let requested = PermissionRequested { request: request.clone(), rpc: asked.rpc.clone() };
             (Batch::of(Body::PermissionRequested(requested)), OpenPermission { request, rpc: asked.rpc.clone() })
         };
-        let cancelling = running.ending.is_some() || running.turn.as_ref().is_none_or(|turn| turn.cancelling);
+        let is_question = asked.elicitation.is_some();
+        // An agent may have a question before the conversation is open. A permission belongs to a turn.
+        let is_over = running.turn.as_ref().map_or(!is_question, |turn| turn.cancelling);
+        let cancelling = running.ending.is_some() || is_over;
         let works_in = workflow::certain_directory(state, running, facts.spec);
         let asker = RequestingSession {
             agent: facts.agent,
@@ -337,6 +348,8 @@ fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         };
         let answer = match policy(facts.rules, facts.spec.permissions, asker, draft) {
             _ if cancelling => Some((PermissionOutcome::Cancelled, AnsweredBy::Cancel)),
+            _ if is_question && facts.spec.permissions != PermissionPolicy::Deny => None,
+            _ if is_question => Some((by_policy(draft, &REJECTING), AnsweredBy::Policy)),
             PermissionPolicy::Ask => None,
             // A rule that would deny the request may be among the rules that could not be read.
             PermissionPolicy::Allow if !facts.may_allow => None,
@@ -493,6 +506,9 @@ pub fn fail_launch(
 fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
     if let Some(turn) = &running.turn {
         let answer = turn.answer.as_ref()?;
+        if let Some(batch) = limit::reached(state, turn, facts) {
+            return Some(batch);
+        }
         // After a cancel, most agents end the turn without reporting the end of its open tool calls.
         let (stderr, open) = (turn.stderr.iter().cloned().collect(), turn.tool_calls.iter().cloned().collect());
         let ended = Batch::of(completion::judged(state, answered(&turn.id, answer, stderr, open)));
@@ -505,17 +521,21 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
     let queued = state
         .queue
         .front()
-        .filter(|_| !options::holds_turn(running))
+        .filter(|_| !options::holds_turn(running) && !limit::holds_turn(state, facts.now))
         .filter(|_| !repositories::holds_turn(state, facts.spec) && !workflow::holds_turn(state, facts.spec))?;
     let conversation = state.conversation.as_deref()?;
     let rpc = state.next_rpc;
     let terms = NoteTerms { directory: state.workflow.directory(facts.spec), ..facts.into() };
     let Note { text: note, error: note_error } = note(state, &terms);
+    let again = limit::is_again(state, &queued.id);
+    let note = if again && facts.note != ResumeNote::Off { Some(limit::note(note)) } else { note };
     let instructions = workflow::instructions(state);
     let notes = [&instructions, &note].into_iter().filter_map(Option::as_deref);
-    let line = acp::prompt(rpc, conversation, notes, &queued.prompt);
-    let started = TurnStarted { turn: queued.id.clone(), rpc, note, instructions, note_error };
-    Some(Batch::of(Body::TurnStarted(started)).send(line))
+    let line = acp::prompt(rpc, conversation, notes, (&queued.prompt, &queued.parts), running.capabilities);
+    let has_contents = queued.parts.iter().filter_map(PromptPart::content).any(|text| digest_at(text).is_some());
+    let started = TurnStarted { turn: queued.id.clone(), rpc, again, note, instructions, note_error };
+    let batch = Batch::of(Body::TurnStarted(started));
+    Some(if has_contents { batch.send_with_contents(line) } else { batch.send(line) })
 }
 
 /// Builds the record of an agent that does not know its own open conversation and would refuse every prompt.

@@ -3,12 +3,14 @@
 //! A refusal is an expected result, and therefore a value. It names the request, the reason and the remedy.
 
 use agentd_api::context::{ContextChange, ProgressRequest, SessionObserved};
+use agentd_api::elicitation::{ACCEPT, DECLINE, Elicitation, Form, FormError, FormValues};
 use agentd_api::event::{
     AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
     SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
 };
 use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
+use agentd_api::prompt::{PromptPart, digest_at};
 use agentd_api::scripts::{ProposedScript, ScriptProposed};
 use agentd_api::session::{PermissionAnswer, PermissionOption, PermissionOrigin, Phase};
 use agentd_api::spec::SpecChanged;
@@ -19,6 +21,7 @@ use serde_json::Value;
 use crate::acp;
 use crate::batch::Batch;
 use crate::context::{self, ContextRefusal};
+use crate::limit;
 use crate::spec::SpecRefusal;
 use crate::staleness;
 use crate::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
@@ -29,12 +32,14 @@ pub enum Command {
     /// `key` is the request's `Idempotency-Key`.
     Prompt {
         text: String,
+        /// Parts that follow the text. Large contents are stored already.
+        parts: Vec<PromptPart>,
         /// A JSON Schema that the answer must satisfy. The caller has validated it.
         schema: Option<Value>,
         key: Option<String>,
         requester: Option<Requester>,
     },
-    /// Cancels `turn`, or the running turn if `turn` is `None`.
+    /// Cancels `turn`. If it is `None`, the running turn, or the turn that waits for the end of a rate limit.
     Cancel {
         turn: Option<TurnId>,
         cause: Cause,
@@ -134,6 +139,8 @@ pub enum Refusal {
     NoSuchTurn { turn: TurnId },
     #[error("{waiting} turns are queued already, which is the limit")]
     QueueFull { waiting: usize },
+    #[error("the keeper of the session's agent was started by an older agentd, which cannot pass on large contents")]
+    OldKeeper,
     #[error("the prompt is empty")]
     EmptyPrompt,
     #[error("the idempotency key {key:?} was used for another prompt")]
@@ -146,6 +153,10 @@ pub enum Refusal {
     AgentEnded { permission: PermissionId },
     #[error("the agent offers no such answer to {permission:?}; it offers {offered}", permission = permission.as_str())]
     NoSuchOption { permission: PermissionId, offered: String },
+    #[error("the answer to {permission:?} does not fit its form: {error}", permission = permission.as_str())]
+    Form { permission: PermissionId, error: FormError },
+    #[error("{permission:?} takes no values", permission = permission.as_str())]
+    NoForm { permission: PermissionId },
     #[error(transparent)]
     Context(#[from] ContextRefusal),
     #[error(transparent)]
@@ -169,12 +180,15 @@ impl Refusal {
                 (Code::QueueFull, Some("wait for a turn to end, or drop one; limits.queued_turns sets the limit"))
             }
             Self::KeyReused { .. } => (Code::KeyReused, Some("a new prompt needs a new key")),
+            Self::OldKeeper => (Code::InvalidRequest, Some("stop the session and resume it, then try again")),
             Self::EmptyPrompt => (Code::InvalidRequest, Some("send a prompt with text")),
             Self::NoSuchPermission { .. } => (Code::NoSuchPermission, Some(hint::LIST_REQUESTS)),
             Self::PermissionAnswered { .. } | Self::AgentEnded { .. } => (Code::PermissionAnswered, None),
             Self::NoSuchOption { .. } => {
                 (Code::InvalidRequest, Some("answer with one of those ids, or with allow or deny"))
             }
+            Self::Form { .. } => (Code::InvalidRequest, Some(hint::FORM)),
+            Self::NoForm { .. } => (Code::InvalidRequest, Some("answer with allow or deny, or with an option's id")),
             Self::NoOptions { .. } => (
                 Code::InvalidRequest,
                 Some("deny it: the agent learns that the request was not approved, and the turn continues"),
@@ -208,9 +222,10 @@ impl From<Batch> for Decision {
 pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<Decision, Refusal> {
     let phase = if bounds.restarts { Phase::BackingOff } else { state.phase() };
     match command {
-        Command::Prompt { text, schema, key, requester } => {
+        Command::Prompt { text, parts, schema, key, requester } => {
             let turn = TurnId::numbered(state.next_turn);
-            prompt(state, phase, TurnQueued { turn, prompt: text, schema, is_startup: false, key, requester }, bounds)
+            let queued = TurnQueued { turn, prompt: text, parts, schema, is_startup: false, key, requester };
+            prompt(state, phase, queued, bounds)
         }
         Command::Cancel { turn, cause } => cancel(state, turn, &cause).map(Decision::from),
         Command::Stop { reason, cause } => match phase {
@@ -229,6 +244,7 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         },
         Command::Resume { fresh, terms: LaunchTerms { wait_until, forced_by, degraded_by, requester } } => {
             match phase {
+                Phase::Limited if !fresh => Ok(limit::release(state, requester).unwrap_or_default().into()),
                 _ if phase.is_active() => Err(Refusal::Active { phase }),
                 _ if state.is_unclosed() => Err(Refusal::Unclosed),
                 _ => {
@@ -276,8 +292,12 @@ fn prompt(state: &State, phase: Phase, queued: TurnQueued, bounds: LaunchBounds)
     if phase.is_over() || (phase == Phase::Stopping && !state.is_started_again()) {
         return Err(Refusal::NotRunning { phase });
     }
-    if queued.prompt.trim().is_empty() {
+    if queued.prompt.trim().is_empty() && queued.parts.is_empty() {
         return Err(Refusal::EmptyPrompt);
+    }
+    let has_contents = || queued.parts.iter().filter_map(PromptPart::content).any(|text| digest_at(text).is_some());
+    if state.keeper.is_some_and(|keeper| !keeper.fills_contents) && phase.is_active() && has_contents() {
+        return Err(Refusal::OldKeeper);
     }
     if state.queue.len() >= bounds.queued_turns {
         return Err(Refusal::QueueFull { waiting: state.queue.len() });
@@ -315,7 +335,8 @@ fn running_turn(state: &State) -> Option<&RunningTurn> {
 
 fn cancel(state: &State, turn: Option<TurnId>, cause: &Cause) -> Result<Batch, Refusal> {
     let running = running_turn(state);
-    let wanted = match (turn, running) {
+    let limited = state.limited_turn().filter(|_| running.is_none());
+    let wanted = match (turn.or_else(|| limited.cloned()), running) {
         (None, None) => return Err(Refusal::NoTurn),
         (None, Some(running)) => running.id.clone(),
         (Some(turn), _) => turn,
@@ -334,7 +355,8 @@ fn cancel(state: &State, turn: Option<TurnId>, cause: &Cause) -> Result<Batch, R
         }));
     }
     if state.queue.iter().any(|queued| queued.id == wanted) {
-        return Ok(Batch::of(dropped(wanted, "the turn was cancelled while it was queued")));
+        let waited = if limited == Some(&wanted) { "waited for the end of a rate limit" } else { "was queued" };
+        return Ok(Batch::of(dropped(wanted, &format!("the turn was cancelled while it {waited}"))));
     }
     Err(Refusal::NoSuchTurn { turn: wanted })
 }
@@ -370,11 +392,15 @@ fn answer_permission(
     if !is_answerable(state, open) {
         return Err(Refusal::AgentEnded { permission });
     }
+    if let Some(elicitation) = &open.request.elicitation {
+        return answer_question(open, elicitation, answer, cause);
+    }
     let options = &open.request.options;
     let chosen = match answer {
         PermissionAnswer::Option(id) => options.iter().find(|option| option.id == *id),
         PermissionAnswer::Allow => choose(options, &ALLOWING),
         PermissionAnswer::Deny => choose(options, &REJECTING),
+        PermissionAnswer::Form(_) => return Err(Refusal::NoForm { permission }),
     };
     let outcome = match (chosen, answer) {
         (Some(option), _) => PermissionOutcome::Selected(option.id.clone()),
@@ -391,6 +417,38 @@ fn answer_permission(
         }
     };
     Ok(resolve(Batch::default(), open, outcome, AnsweredBy::Client, cause, true))
+}
+
+/// Answers a question with a form or a page.
+fn answer_question(
+    open: &OpenPermission,
+    elicitation: &Elicitation,
+    answer: &PermissionAnswer,
+    cause: &Cause,
+) -> Result<Batch, Refusal> {
+    let permission = open.request.id.clone();
+    let options = &open.request.options;
+    let values = match answer {
+        PermissionAnswer::Deny => None,
+        PermissionAnswer::Option(id) if id == DECLINE => None,
+        PermissionAnswer::Option(id) if id != ACCEPT || options.iter().all(|option| option.id != *id) => {
+            let offered = options.iter().map(|option| format!("{:?}", option.id)).collect::<Vec<_>>().join(", ");
+            return Err(Refusal::NoSuchOption { permission, offered });
+        }
+        PermissionAnswer::Option(_) | PermissionAnswer::Allow => Some(FormValues::new()),
+        PermissionAnswer::Form(values) => Some(values.clone()),
+    };
+    let (option, form) = match (values, elicitation) {
+        (None, _) => (DECLINE, None),
+        (Some(values), Elicitation::Form { schema, order }) => {
+            let checked = Form::of(schema, order).check(values);
+            (ACCEPT, Some(checked.map_err(|error| Refusal::Form { permission, error })?))
+        }
+        (Some(values), Elicitation::Url { .. }) if values.is_empty() => (ACCEPT, None),
+        (Some(_), _) => return Err(Refusal::NoForm { permission }),
+    };
+    let outcome = PermissionOutcome::Selected(option.to_owned());
+    Ok(resolve_with(Batch::default(), open, Reply { outcome, form }, AnsweredBy::Client, cause, true))
 }
 
 /// Reports whether the asker still waits for the answer.
@@ -421,12 +479,33 @@ pub fn resolve(
     cause: &Cause,
     agent_alive: bool,
 ) -> Batch {
+    resolve_with(batch, open, Reply { outcome, form: None }, by, cause, agent_alive)
+}
+
+/// Answer to a permission request or a question.
+struct Reply {
+    outcome: PermissionOutcome,
+    /// Values of the form of an accepted question.
+    form: Option<FormValues>,
+}
+
+fn resolve_with(
+    batch: Batch,
+    open: &OpenPermission,
+    Reply { outcome, form }: Reply,
+    by: AnsweredBy,
+    cause: &Cause,
+    agent_alive: bool,
+) -> Batch {
     // The agent knows nothing of agentd's own questions.
     let is_agents = open.request.origin != PermissionOrigin::Agentd;
-    let answer = (agent_alive && is_agents).then(|| acp::permission_answer(&open.rpc, &outcome));
+    let answer = (agent_alive && is_agents).then(|| match &open.request.elicitation {
+        Some(_) => acp::question_answer(&open.rpc, &outcome, form.as_ref()),
+        None => acp::permission_answer(&open.rpc, &outcome),
+    });
     let permission = open.request.id.clone();
-    let batch =
-        batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, by, cause: cause.clone() }));
+    let cause = cause.clone();
+    let batch = batch.record(Body::PermissionResolved(PermissionResolved { permission, outcome, form, by, cause }));
     match answer {
         Some(answer) => batch.send(answer),
         None => batch,

@@ -142,20 +142,21 @@ impl State {
         if is_ended(now) && !is_ended(before) {
             self.times.ended = Some(self.updated);
         }
-        if is_ready(now) != is_ready(before) || self.times.turned.is_none() {
+        if now.is_ready() != before.is_ready() || self.times.turned.is_none() {
             self.times.turned = Some(self.updated);
         }
     }
 
     /// Returns the summary of the session's state. `phase` includes restarts.
     pub fn ready(&self, generation: u64, phase: Phase, message: Option<&str>) -> Condition {
-        let is_ready = is_ready(phase);
+        let is_ready = phase.is_ready();
         let first_failure = self.conditions.iter().find(|condition| {
             condition.status != ConditionStatus::True && condition.kind != ConditionType::SpecApplied
         });
         let message = match (phase, message, first_failure) {
             (Phase::Idle, ..) => "the agent waits for a prompt",
             (Phase::Busy, ..) => "a turn is running, and further prompts are queued",
+            (Phase::Limited, ..) => "a turn waits for the end of a rate limit, and further prompts are queued",
             (_, Some(message), _) => message,
             (Phase::Preparing | Phase::Waiting | Phase::Starting, None, Some(condition)) => &condition.message,
             (Phase::BackingOff, ..) => "the agent crashed and is started again",
@@ -178,10 +179,6 @@ fn is_ended(phase: Phase) -> bool {
     matches!(phase, Phase::Stopped | Phase::Failed | Phase::Completed)
 }
 
-fn is_ready(phase: Phase) -> bool {
-    matches!(phase, Phase::Idle | Phase::Busy)
-}
-
 /// Returns the reason of the summary in a phase.
 fn name_of(phase: Phase) -> &'static str {
     match phase {
@@ -191,6 +188,7 @@ fn name_of(phase: Phase) -> &'static str {
         Phase::Starting => reason::STARTING,
         Phase::Idle => reason::IDLE,
         Phase::Busy => reason::BUSY,
+        Phase::Limited => reason::LIMITED,
         Phase::BackingOff => reason::BACKING_OFF,
         Phase::Stopping => reason::STOPPING,
         Phase::Stopped => reason::STOPPED,

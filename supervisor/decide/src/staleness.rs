@@ -457,6 +457,7 @@ fn ask(state: &State, asked: &[&StaleFinding]) -> PermissionRequested {
         kind: kind.to_owned(),
     };
     let request = PermissionRequest {
+        elicitation: None,
         id: state.next_permission_id(),
         origin: PermissionOrigin::Agentd,
         title: format!("continue although {}", messages(asked)),

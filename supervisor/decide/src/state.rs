@@ -14,11 +14,13 @@ use std::path::PathBuf;
 
 use agentd_api::context::{Context, Progress};
 use agentd_api::degraded::MissingPart;
+use agentd_api::elicitation::Elicitation;
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable, TurnQueued};
 use agentd_api::isolation::Isolated;
 use agentd_api::login::LoginMethod;
 use agentd_api::mcp::LaunchedServer;
 use agentd_api::prerequisite::{CheckReport, Requester};
+use agentd_api::prompt::PromptPart;
 use agentd_api::reason;
 use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{AgentInfo, Condition, ConditionStatus, ConditionType, PermissionRequest, Phase};
@@ -30,6 +32,7 @@ use serde_json::Value;
 use crate::acp::{Call, Capabilities, RpcError};
 use crate::completion::CompletionState;
 use crate::facts::ObservedFacts;
+use crate::limit::LimitedTurn;
 use crate::login::Login;
 use crate::note::{PendingNote, ToolCallName};
 use crate::options::{AgentOptions, ChangedOptions};
@@ -76,6 +79,9 @@ pub struct State {
     #[serde(default)]
     pub mcp: Vec<LaunchedServer>,
     pub queue: VecDeque<QueuedTurn>,
+    /// The turn that met a rate limit, until its end.
+    #[serde(default)]
+    pub limit: Option<LimitedTurn>,
     /// Turn whose agent has exited while `turn.ended` is not recorded yet.
     pub cut: Option<CutTurn>,
     pub permissions: Vec<OpenPermission>,
@@ -90,9 +96,6 @@ pub struct State {
     pub places: BTreeMap<String, Option<ByteString>>,
     #[serde(default)]
     pub conversation_places: BTreeMap<String, Option<ByteString>>,
-    /// Whether the last environment has such a variable from the beginning of the conversation, and not its new value.
-    #[serde(default)]
-    pub is_place_held: bool,
     /// Directory in which the agent opened the conversation first.
     #[serde(default)]
     pub conversation_directory: Option<PathBuf>,
@@ -227,6 +230,9 @@ pub struct KeeperId {
     pub launch: u64,
     /// Version of the keeper's frame protocol.
     pub protocol: u32,
+    /// Whether the keeper puts the contents of files into prompts.
+    #[serde(default)]
+    pub fills_contents: bool,
 }
 
 /// Idempotency key of a prompt, kept to recognise a repeated request.
@@ -331,9 +337,12 @@ pub enum Pending {
 pub struct AgentRequest {
     pub rpc: Value,
     pub method: String,
-    /// Content of a permission request. `None` for any other method, and for a permission request that cannot be
+    /// Content of a permission request or a question. `None` for any other method, and for a request that cannot be
     /// parsed.
     pub permission: Option<agentd_permission::PermissionDraft>,
+    /// The form or the page of a question.
+    #[serde(default)]
+    pub elicitation: Option<Elicitation>,
 }
 
 /// A permission request that a client or a policy has to answer.
@@ -371,6 +380,9 @@ pub enum OpenRefused {
 pub struct QueuedTurn {
     pub id: TurnId,
     pub prompt: String,
+    /// Parts that follow the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PromptPart>,
 }
 
 /// The turn that the agent works on.
@@ -378,6 +390,9 @@ pub struct QueuedTurn {
 pub struct RunningTurn {
     pub id: TurnId,
     pub prompt: String,
+    /// Parts that follow the text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PromptPart>,
     pub cancelling: bool,
     /// Sequence number of the agent's last message.
     pub heard: u64,
@@ -437,6 +452,7 @@ impl State {
             key_logins: Vec::new(),
             mcp: Vec::new(),
             queue: VecDeque::new(),
+            limit: None,
             cut: None,
             permissions: Vec::new(),
             keeper: None,
@@ -444,7 +460,6 @@ impl State {
             conversation_home: None,
             places: BTreeMap::new(),
             conversation_places: BTreeMap::new(),
-            is_place_held: false,
             conversation_directory: None,
             conversation_born: None,
             pending_note: PendingNote::default(),
@@ -498,6 +513,7 @@ impl State {
             Run::Running(_) if staleness::question(self).is_some() => Phase::Waiting,
             Run::Running(running) => match (&running.opening, &running.turn) {
                 (Opening::Open, Some(_)) => Phase::Busy,
+                (Opening::Open, None) if self.limited().is_some() => Phase::Limited,
                 (Opening::Open, None) => Phase::Idle,
                 _ => Phase::Starting,
             },
@@ -566,6 +582,10 @@ pub fn prompt_digest(queued: &TurnQueued) -> String {
     if let Some(schema) = &queued.schema {
         digest.update([0]);
         digest.update(schema.to_string());
+    }
+    for part in &queued.parts {
+        digest.update([1]);
+        digest.update(serde_json::to_vec(part).unwrap_or_default());
     }
     agentd_api::hex(&digest.finalize())
 }

@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use crate::batch::Batch;
 use crate::completion::{self, ActiveTime};
 use crate::current;
+use crate::limit;
 use crate::next::{Facts, fail_launch, next};
 use crate::options;
 use crate::repositories;
@@ -52,6 +53,8 @@ pub enum Wait {
     Expiry { at: Timestamp },
     /// Waits for the first expiry of a value while the condition `EnvironmentCurrent` is true.
     End { at: Timestamp },
+    /// Waits for the time at which a prompt that met a rate limit is sent again.
+    Limit { at: Timestamp },
     /// Waits for the next attempt on a repository after a number of failures.
     Repository { name: String, failures: u32 },
     /// Waits for the end of a session with a limit of active time.
@@ -95,7 +98,7 @@ impl WaitLimits {
             }),
             Wait::Permission { .. } => self.permission,
             Wait::Restart { crash } => Some(self.back_off(*crash)),
-            Wait::Expiry { at } => Some(until(*at, now)),
+            Wait::Expiry { at } | Wait::Limit { at } => Some(until(*at, now)),
             // If the record cannot be written now, this lower bound prevents a busy loop.
             Wait::End { at } => Some(until(*at, now).max(Duration::from_millis(100))),
             Wait::Repository { failures, .. } => Some(repositories::pause(*failures)),
@@ -142,6 +145,19 @@ fn waits_of_run(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
             waits.extend(state.expires.and(state.renews.or(state.expires)).map(|at| Wait::Expiry { at }));
             waits.extend(current::end(state).map(|at| Wait::End { at }));
             waits.extend(repositories::waits(state));
+            if let Some(at) = limit::next_attempt(state, running) {
+                waits.retain(|wait| !matches!(wait, Wait::Work { .. }));
+                waits.extend((facts.now < at).then_some(Wait::Limit { at }));
+            }
+            // An agent that has a question before the conversation is open waits for the answer first.
+            if state.permissions.iter().any(|open| open.request.elicitation.is_some()) {
+                waits.retain(|wait| {
+                    !matches!(
+                        wait,
+                        Wait::Initialize { .. } | Wait::Login { .. } | Wait::Open { .. } | Wait::Option { .. }
+                    )
+                });
+            }
             waits.extend(state.permissions.iter().map(|open| Wait::Permission { permission: open.request.id.clone() }));
             if matches!(running.opening, Opening::Initialized(_)) && born_this_minute(state, running, facts.now) {
                 waits.push(Wait::Minute { launch: running.launch });
@@ -256,6 +272,8 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
         Wait::Permission { permission } => {
             let open = state.permissions.iter().find(|open| open.request.id == *permission)?;
             let outcome = match choose(&open.request.options, &REJECTING) {
+                // No client has declined the question.
+                _ if open.request.elicitation.is_some() => PermissionOutcome::Cancelled,
                 Some(option) => PermissionOutcome::Selected(option.id.clone()),
                 None => PermissionOutcome::Cancelled,
             };
@@ -272,7 +290,7 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
         Wait::Session(_) => Some(completion::over_time(facts)),
         Wait::Repository { name, .. } => repositories::again(state, name),
         Wait::End { at } => (*at <= facts.now).then(|| current::ended(state, *at, facts)),
-        Wait::Expiry { .. } | Wait::Minute { .. } => None,
+        Wait::Expiry { .. } | Wait::Limit { .. } | Wait::Minute { .. } => None,
     }
 }
 

@@ -226,7 +226,15 @@ pub fn activation(state: &State, active: ActiveWorkflow) -> Batch {
     match prompt {
         Some(prompt) => {
             let turn = TurnId::numbered(state.next_turn);
-            let queued = TurnQueued { turn, prompt, schema: None, is_startup: true, key: None, requester: None };
+            let queued = TurnQueued {
+                turn,
+                prompt,
+                parts: Vec::new(),
+                schema: None,
+                is_startup: true,
+                key: None,
+                requester: None,
+            };
             batch.record(Body::TurnQueued(queued))
         }
         None => batch,

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
@@ -17,6 +18,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::contents;
 use crate::enter;
 use crate::flood::Flood;
 use crate::journald::{Journald, MessageSource};
@@ -185,16 +187,16 @@ impl Agent {
         }
     }
 
-    /// Masks these values in all output read from now on.
-    /// Queues a record's line for the agent, with the texts of its placeholders.
-    pub(crate) fn push(&mut self, record: &NewRecord) {
+    /// Queues a record's line for the agent, with the texts of its placeholders. `session` is the session's directory.
+    pub(crate) fn push(&mut self, record: &NewRecord, session: &Path) {
         let line = record.data.get();
-        match record.fill.then(|| filled(&self.fills, line)).flatten() {
-            Some(filled) => self.stdin.push(&filled),
-            None => self.stdin.push(line),
-        }
+        let with_texts = record.fill.then(|| filled(&self.fills, line)).flatten();
+        let line = with_texts.as_deref().unwrap_or(line);
+        let with_contents = record.contents.then(|| contents::filled(session, line)).flatten();
+        self.stdin.push(with_contents.as_deref().unwrap_or(line));
     }
 
+    /// Masks these values in all output read from now on.
     pub(crate) fn hide(&mut self, hide: &Hide) {
         self.mask.add(hide.secrets.iter().map(agentd_api::ByteString::as_bytes));
     }

@@ -77,6 +77,7 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
         start_time,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol: PROTOCOL,
+        fills_contents: true,
         launch: args.launch,
     }));
     let listener = listen(&args.socket)?;

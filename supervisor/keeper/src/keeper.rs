@@ -437,7 +437,7 @@ impl<'a> Keeper<'a> {
                 agent.mute(rule, &mut self.log);
             }
             for record in append.records.iter().filter(|record| record.send) {
-                agent.push(record);
+                agent.push(record, &self.args.state);
             }
             agent.stdin.write();
         }

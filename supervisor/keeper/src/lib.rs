@@ -12,6 +12,7 @@ mod cgroup;
 mod check;
 pub mod cli;
 mod connection;
+mod contents;
 mod door;
 pub mod enter;
 pub mod environment;

@@ -23,8 +23,6 @@ const TIME: Duration = Duration::from_secs(10);
 const OUTPUT: u64 = 4096;
 /// Search path of execvp(3) without PATH.
 const WITHOUT_PATH: &str = "/bin:/usr/bin";
-/// Value of a secret in this search.
-const SECRET: &str = "secret";
 
 /// The environment in which an agent's sessions start in the home directory, and the agent's program in it.
 #[derive(Debug)]
@@ -37,8 +35,6 @@ pub struct AgentLook {
     pub path: String,
     /// Path of the program, if it exists.
     pub found: Option<PathBuf>,
-    /// The known agent that the command runs.
-    pub known: Option<&'static KnownAgent>,
 }
 
 /// Looks for the program of an agent. `name` is its name in the configuration; without one, the command is of a known
@@ -62,12 +58,7 @@ pub async fn agent_look(
     let (searched, path_list, from) = (program.clone(), path.clone(), directory.clone());
     let search = agentd_host::work::blocking(move || find(&searched, &path_list, &from)).await;
     let found = search.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()));
-    let like = name.and_then(|name| generation.config.agents.iter().find(|(known, _)| known.as_str() == name));
-    let known = match like.and_then(|(_, agent)| agent.known()) {
-        Some(known) => Some(known),
-        None => agentd_environment::known_agent(command, Some(path.as_bytes()), &directory).await,
-    };
-    Ok(AgentLook { environment, directory, program, path, found, known })
+    Ok(AgentLook { environment, directory, program, path, found })
 }
 
 /// Builds the spec of a session in the home directory that starts from the login shell, which needs no terminal.
@@ -81,13 +72,9 @@ fn spec(agent: Option<&str>, command: &[String], directory: &Path) -> Result<Ses
     Ok(spec)
 }
 
-/// Returns the value of a variable; [`SECRET`] for a secret.
 fn value(environment: &EnvironmentView, name: &str) -> Option<String> {
     let variable = environment.variables.iter().find(|variable| variable.name == name)?;
-    match &variable.value {
-        Some(value) => Some(String::from_utf8_lossy(value.as_bytes()).into_owned()),
-        None => variable.secret.then(|| SECRET.to_owned()),
-    }
+    Some(String::from_utf8_lossy(variable.value.as_ref()?.as_bytes()).into_owned())
 }
 
 /// Finds a program like execvp(3).
@@ -100,10 +87,17 @@ fn find(program: &str, path: &str, directory: &Path) -> Option<PathBuf> {
 }
 
 impl AgentLook {
-    /// Returns the sign of the known agent's login.
-    pub fn login_sign(&self) -> Option<LoginSign> {
+    /// Returns the known agent that the command runs.
+    pub async fn recognised(&self, command: &[String]) -> Option<&'static KnownAgent> {
+        agentd_environment::known_agent(command, Some(self.path.as_bytes()), &self.directory).await
+    }
+
+    /// Returns the sign of a known agent's login.
+    pub async fn login_sign(&self, known: &'static KnownAgent) -> LoginSign {
         let home = value(&self.environment, "HOME").map_or_else(|| self.directory.clone(), PathBuf::from);
-        Some(self.known?.login_sign(&home, |name| value(&self.environment, name)))
+        let environment = self.environment.clone();
+        let look = move || known.login_sign(&home, |name| value(&environment, name));
+        agentd_host::work::blocking(look).await.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))
     }
 
     /// Runs the program with `--version`, and returns the first line that it prints.

@@ -39,7 +39,8 @@ async fn ask(generation: &Generation, id: &SessionId, times: StopTimes, stop: &B
         return false;
     }
     let keeper = (link.hello.pid, link.hello.start_time);
-    let record = NewRecord { kind: stop.kind().to_owned(), data: stop.to_data(), send: false, fill: false };
+    let record =
+        NewRecord { kind: stop.kind().to_owned(), data: stop.to_data(), send: false, fill: false, contents: false };
     let append =
         ToKeeper::Append(Append { request: 0, records: vec![record], durable: true, from_reserve: true, mute: None });
     let is_recorded = link.call(&append).await.is_ok();

@@ -41,7 +41,7 @@ pub(super) async fn create_files(
     if let Some(prompt) = spec.initial_prompt.as_ref().filter(|_| spec.parent.is_none()) {
         let (turn, prompt, schema) = (TurnId::numbered(1), prompt.clone(), spec.answer_schema.clone());
         let (is_startup, key, requester) = (false, None, requester.clone());
-        let queued = TurnQueued { turn, prompt, schema, is_startup, key, requester };
+        let queued = TurnQueued { turn, prompt, parts: Vec::new(), schema, is_startup, key, requester };
         batch = batch.record(Body::TurnQueued(queued));
     }
     batch = batch.record(Body::LaunchStarted(LaunchStarted {

@@ -50,7 +50,7 @@ pub(super) async fn provide_environment(
     let kept = on_disk(&plan.environments, &plan.id, Environments::read).await?;
     let refresh = plan.refresh;
     let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh);
-    let refused = again.and_then(|kept| restore_obstacle(&kept.last, Timestamp::now()));
+    let refused = again.and_then(|kept| restore_obstacle(&kept.last, &plan.conversation_places, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());
     let inspection = validation::inspect_scripts(pipeline(plan).await?, &plan.daemon, &plan.id, &plan.places).await;
     let begun = Instant::now();
@@ -73,7 +73,7 @@ pub(super) async fn provide_environment(
     }
     let mut record = keep(plan, &built.environment).await?;
     record.duration_us = u64::try_from(took.as_micros()).ok();
-    known_agent::note(plan, &mut record, &built).await;
+    known_agent::note(&mut record, &built);
     if let Some(condition) = known_agent::place_condition(plan, &record.held) {
         let _ = report.send(condition).await;
     }
@@ -119,7 +119,7 @@ async fn use_earlier(
     built: &mut BuiltEnvironment,
     report: &mpsc::Sender<Progress>,
 ) -> Vec<MissingPart> {
-    if restore_obstacle(&kept.last, Timestamp::now()).is_some() {
+    if restore_obstacle(&kept.last, &plan.conversation_places, Timestamp::now()).is_some() {
         return Vec::new();
     }
     // If the earlier environment cannot be restored, the launch continues with the new environment.
@@ -322,9 +322,8 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
         mcp: Vec::new(),
         login: plan.login.clone(),
         key_logins: Vec::new(),
-        known: None,
         places: BTreeMap::new(),
-        held: environment.held.clone(),
+        held: environment.held(),
         killed: environment.background.killed,
         left: environment.background.left,
         duration_us: None,

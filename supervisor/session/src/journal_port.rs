@@ -93,6 +93,7 @@ impl Port {
                         data: entry.body.to_data(),
                         send: entry.send,
                         fill: entry.fill,
+                        contents: entry.contents,
                     })
                     .collect();
                 let append = ToKeeper::Append(Append { request, records, durable, from_reserve, mute: batch.mute });

@@ -3,20 +3,15 @@
 use agentd_api::event::EnvironmentBuilt;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::{ByteString, hint, reason};
-use agentd_environment::{BuiltEnvironment, known_agent};
+use agentd_environment::BuiltEnvironment;
 
 use crate::bringup::Progress;
 use crate::environment::condition;
 use crate::launch_plan::LaunchPlan;
 
 /// Adds the facts of the launch's known agent to the record of the environment.
-pub(super) async fn note(plan: &LaunchPlan, record: &mut EnvironmentBuilt, built: &BuiltEnvironment) {
-    let known = match (plan.known, &plan.command) {
-        (None, Ok(command)) => known_agent(command, built.environment.get("PATH"), plan.directory()).await,
-        (known, _) => known,
-    };
-    let Some(known) = known else { return };
-    record.known = Some(known.name().to_owned());
+pub(super) fn note(record: &mut EnvironmentBuilt, built: &BuiltEnvironment) {
+    let Some(known) = built.known else { return };
     let places = known.agentd.conversations.iter().map(|place| {
         let value = built.environment.get(&place.variable).map(ByteString::from);
         (place.variable.clone(), value)

@@ -96,8 +96,6 @@ pub(crate) struct LaunchPlan {
     pub known: Option<&'static KnownAgent>,
     /// Variables that name where the conversation is, with their values at its beginning.
     pub conversation_places: BTreeMap<String, Option<ByteString>>,
-    /// Whether such a variable had another value at the launch before.
-    pub was_held: bool,
     /// Program and arguments of the agent. A problem fails the launch when the agent is to be started.
     pub command: Result<Vec<String>, Problem>,
     /// Treatment of the environment of the launch before.
@@ -157,7 +155,6 @@ impl LaunchPlan {
             repositories: state.repositories.clone(),
             conversation: state.conversation.clone().filter(|_| !is_fresh),
             conversation_places: if is_fresh { BTreeMap::new() } else { state.conversation_places.clone() },
-            was_held: state.is_place_held,
             is_interactive: !state.awaits_completion(),
             is_new: state.times.started.is_none() && state.conversation.is_none(),
             reason,
@@ -168,9 +165,7 @@ impl LaunchPlan {
             schedule,
             ..Self::following(generation, &document.id, (&state.workflow.in_force(&document.spec), active), launch)
         };
-        // The stored environment has the place of the former conversation.
-        let has_another_place = is_fresh && plan.was_held;
-        if state.workflow.has_another_environment() || has_another_place {
+        if state.workflow.has_another_environment() {
             plan.refresh = Refresh::Fresh;
         }
         plan
@@ -223,7 +218,6 @@ impl LaunchPlan {
             login: generation.agent(spec).and_then(|agent| agent.login.clone()),
             known: generation.agent(spec).and_then(Agent::known),
             conversation_places: BTreeMap::new(),
-            was_held: false,
             command: generation.agent_command(spec),
             refresh: generation.refresh_policy(spec),
             deadline: config.environment.deadline.0,
@@ -304,7 +298,7 @@ impl LaunchPlan {
             agent: self.agent.clone(),
             command: self.command.as_ref().cloned().unwrap_or_default(),
             known: self.known,
-            pinned: self.conversation_places.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+            pinned: self.conversation_places.clone(),
             scopes: self.scopes.clone(),
             launch: self.launch,
             is_degraded: self.degraded_by.is_some(),

@@ -13,6 +13,7 @@ mod bringup;
 mod cleanup;
 mod compiling;
 pub mod configuration_mistakes;
+pub mod content;
 mod context;
 mod continuation;
 mod contract;
@@ -34,6 +35,7 @@ mod keyed_locks;
 mod known_agent;
 pub mod launch;
 mod launch_plan;
+mod logins;
 mod mcp;
 mod needs;
 mod note;
@@ -62,6 +64,7 @@ use agentd_api::completion::Outcome;
 use agentd_api::context::{Context, ContextView};
 use agentd_api::options::OptionsView;
 use agentd_api::prerequisite::CheckReport;
+use agentd_api::prompt::shown;
 use agentd_api::session::{Phase, SessionSpec, SessionStatus, SessionView, TurnView};
 use agentd_api::{Code, Problem, SessionId};
 use async_recursion::async_recursion as boxed;
@@ -76,6 +79,7 @@ pub use context::missing_files;
 use document::VERSION as DOCUMENT_VERSION;
 pub use drive::CommandResult;
 pub use environment::{build_now, kept};
+pub use logins::refused_logins;
 pub use note::preview as preview_note;
 pub use proposal::{path_of as proposal_path, propose};
 pub use recheck::recheck;
@@ -281,7 +285,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
         Run::Running(running) => {
             let turn = running.turn.as_ref().map(|turn| TurnView {
                 id: turn.id.clone(),
-                prompt: turn.prompt.clone(),
+                prompt: shown(&turn.prompt, &turn.parts),
                 silent: turn.silent,
             });
             (None, Some(running.pid), turn)
@@ -299,6 +303,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             phase,
             message,
             next_restart_at,
+            limited_until: state.limited().filter(|_| phase == Phase::Limited).map(|limit| limit.until),
             observed_generation: document.generation,
             conditions: state.conditions.iter().cloned().chain([ready]).collect(),
             agent: state.agent.clone(),
@@ -337,7 +342,10 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             queue: state
                 .queue
                 .iter()
-                .map(|queued| TurnView { id: queued.id.clone(), prompt: queued.prompt.clone(), silent: false })
+                .map(|queued| {
+                    let prompt = shown(&queued.prompt, &queued.parts);
+                    TurnView { id: queued.id.clone(), prompt, silent: false }
+                })
                 .collect(),
             permissions: state.permissions.iter().map(|open| open.request.clone()).collect(),
             facts: state.facts.last.clone(),

@@ -141,7 +141,8 @@ impl Look<'_> {
             }
         };
         let refresh = self.generation.refresh_policy(self.spec);
-        let is_restored = refresh != Refresh::Fresh && restore_obstacle(&last, Timestamp::now()).is_none();
+        let is_restored = refresh != Refresh::Fresh
+            && restore_obstacle(&last, &self.state.conversation_places, Timestamp::now()).is_none();
         if is_restored && refresh == Refresh::Stored {
             return;
         }

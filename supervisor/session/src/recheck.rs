@@ -214,7 +214,7 @@ fn look_anew(
 }
 
 fn has_launched(phase: Phase) -> bool {
-    matches!(phase, Phase::Starting | Phase::Idle | Phase::Busy)
+    phase.is_ready() || phase == Phase::Starting
 }
 
 /// Returns the session as the subject of checks, with its present environment. An environment that cannot be read

@@ -5,8 +5,9 @@ use agentd_api::session::{ConditionStatus, ConditionType, Phase};
 use super::registry::Sessions;
 
 /// Order of the phases in the status line: active phases first.
-const PHASES: [Phase; 11] = [
+const PHASES: [Phase; 12] = [
     Phase::Busy,
+    Phase::Limited,
     Phase::Idle,
     Phase::Starting,
     Phase::Preparing,

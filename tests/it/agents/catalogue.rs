@@ -88,7 +88,7 @@ async fn the_list_has_what_is_configured_and_what_is_known_with_version_and_logi
     assert_eq!(row("claude")[..2], ["claude", "no"]);
     let said = ctl(&daemon, &["agent", "show", "work"]).await;
     for part in
-        ["like          codex\n", "version       @agentclientprotocol", "CODEX_HOME, by default ~/.codex", "quirk "]
+        ["like           codex\n", "version        @agentclientprotocol", "CODEX_HOME, by default ~/.codex", "quirk "]
     {
         assert!(said.out.contains(part), "{part:?}: {said:#?}");
     }
@@ -259,7 +259,7 @@ async fn a_place_that_was_not_set_stays_unset() {
     let view = environment(&daemon, &session).await;
     assert_eq!(value(&view, "CODEX_HOME"), None);
     let dropped = view.dropped.iter().find(|dropped| dropped.name == "CODEX_HOME").unwrap();
-    assert_eq!(dropped.provider, "conversation");
+    assert_eq!(dropped.provider, "env (conversation)");
 }
 
 #[tokio::test]
@@ -274,7 +274,7 @@ async fn a_first_run_at_a_terminal_offers_what_is_installed() {
     daemon.run().await;
     let mut terminal = Terminal::run(&agentctl(&daemon, &["run"]), 100);
     terminal.shows("no agent is configured; these are installed:").await;
-    terminal.shows("1  gemini    not logged in").await;
+    terminal.shows("1  gemini    login: missing").await;
     terminal.shows("1 to 2 to use one from now on, or Enter for the demo agent: ").await;
     terminal.types("1\r");
     terminal.shows("+default_agent = \"gemini\"").await;

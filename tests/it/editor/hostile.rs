@@ -84,8 +84,8 @@ async fn a_prompt_that_would_lose_something_is_refused_and_a_session_serves_the_
     let daemon = Daemon::start().await;
     let mut editor = Editor::start(&daemon).await;
     let id = editor.open(&daemon).await;
-    let image = json!([{ "type": "image", "data": "AAAA", "mimeType": "image/png" }]);
-    for (prompt, what) in [(image, "an image"), (json!([]), "empty"), (json!([{ "type": "text" }]), "not valid")] {
+    let image = json!([{ "type": "image", "data": "?", "mimeType": "image/png" }]);
+    for (prompt, what) in [(image, "not base64"), (json!([]), "empty"), (json!([{ "type": "text" }]), "not valid")] {
         let refused = editor.ask("session/prompt", json!({ "sessionId": id, "prompt": prompt })).await;
         let message = refused["error"]["message"].as_str().unwrap_or_default();
         assert!(refused["error"]["code"] == -32602 && message.contains(what), "{refused}");

@@ -42,6 +42,21 @@ async fn an_editor_opens_prompts_lists_closes_and_deletes_a_session() {
 }
 
 #[tokio::test]
+async fn an_image_and_a_file_of_an_editor_reach_the_agent() {
+    let daemon = Daemon::start().await;
+    let mut editor = Editor::with_agent(&daemon, &["--content"]).await;
+    let id = editor.open(&daemon).await;
+    let image = json!({ "type": "image", "data": "QUJD".repeat(5000), "mimeType": "image/png" });
+    let file = json!({ "type": "resource", "resource": { "uri": "file:///a.rs", "text": "fn a() {}" } });
+    let blocks = json!([{ "type": "text", "text": "parts" }, image, file]);
+    let ended = editor.ask("session/prompt", json!({ "sessionId": id, "prompt": blocks })).await;
+    assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    let got: serde_json::Value = serde_json::from_str(&editor.texts().concat()).unwrap();
+    assert_eq!((&got[0]["type"], &got[0]["data"]), (&json!("image"), &json!("20000:1540000")));
+    assert_eq!(got[1]["resource"]["uri"], "file:///a.rs");
+}
+
+#[tokio::test]
 async fn prompts_are_queued_and_cancelled_as_the_protocol_says() {
     let daemon = Daemon::start().await;
     let mut editor = Editor::start(&daemon).await;

@@ -120,3 +120,37 @@ async fn the_question_about_a_stale_session_reaches_the_editor_that_opens_it() {
     assert_eq!(editor.response(prompt).await["result"]["stopReason"], "end_turn");
     assert_eq!(editor.texts(), ["one", "two"]);
 }
+
+#[tokio::test]
+async fn an_editor_that_shows_forms_gets_them_and_another_gets_the_choices_as_options() {
+    let daemon = Daemon::start().await;
+    let mut plain = Editor::start(&daemon).await;
+    let id = plain.open(&daemon).await;
+    let mut rich = Editor::named(&daemon, "rich", &[]).await;
+    let capabilities = json!({ "elicitation": { "form": {}, "url": {} } });
+    let hello = json!({ "protocolVersion": 1, "clientCapabilities": capabilities });
+    rich.ask("initialize", hello).await;
+    rich.reopen(&daemon, "session/resume", &id).await;
+    let question = json!({ "mode": "form", "message": "Which way?", "requestedSchema": {
+        "type": "object", "required": ["way"],
+        "properties": { "way": { "type": "string", "enum": ["left", "right"] } } } });
+    for answered_by_form in [true, false] {
+        let prompt = plain.prompt(&id, &format!("elicit {question}")).await;
+        let options = asked(&mut plain).await;
+        let form = rich.message("a form", |message| message["method"] == "elicitation/create").await;
+        assert_eq!(form["params"]["requestedSchema"], question["requestedSchema"], "{form}");
+        assert_eq!(form["params"]["sessionId"], json!(id));
+        assert_eq!(options["params"]["options"][1]["name"], "right", "{options}");
+        if answered_by_form {
+            let result = json!({ "action": "accept", "content": { "way": "left" } });
+            rich.send(&json!({ "jsonrpc": "2.0", "id": form["id"], "result": result })).await;
+            withdrawn(&mut plain, &options).await;
+        } else {
+            answer(&mut plain, &options, json!({ "outcome": "selected", "optionId": "choice:2" })).await;
+            withdrawn(&mut rich, &form).await;
+        }
+        plain.response(prompt).await;
+    }
+    let told = |way: &str| format!("told {}", json!({ "action": "accept", "content": { "way": way } }));
+    assert_eq!(plain.texts(), [told("left"), told("right")]);
+}

@@ -6,27 +6,30 @@ use tokio::time::timeout;
 
 use super::{Editor, QUIET, chunks, handle, numbers};
 use crate::harness::Daemon;
+use crate::harness::session::said;
 
 #[tokio::test]
 async fn the_end_of_the_input_leaves_the_turn_and_opening_again_finds_it_whole_and_marked() {
     let daemon = Daemon::start().await;
     let mut editor = Editor::start(&daemon).await;
     let id = editor.open(&daemon).await;
-    editor.prompt(&id, "count 150 10").await;
+    editor.prompt(&id, "count 200 10").await;
     editor.update("some numbers", |update| update["content"]["text"] == "20\n").await;
     assert_eq!(editor.leave().await, Some(0));
     let session = handle(&daemon, &id);
+    let mut events = session.events("after=0").await;
+    events.until("more numbers", |event| said(event).is_some_and(|said| said == "80\n")).await;
     assert_eq!(session.view().await.status.phase, Phase::Busy, "the turn goes on");
 
     let mut again = Editor::start(&daemon).await;
     let loaded = again.reopen(&daemon, "session/load", &id).await;
     assert!(loaded["result"].is_object(), "{loaded}");
-    again.update("the rest", |update| update["content"]["text"] == "150\n").await;
+    again.update("the rest", |update| update["content"]["text"] == "200\n").await;
     let said = chunks(&again.past, "agent_message_chunk");
     let texts: Vec<String> = said.iter().map(|(text, _)| text.clone()).collect();
-    assert_eq!(numbers(&texts), (1..=150).collect::<Vec<u32>>());
+    assert_eq!(numbers(&texts), (1..=200).collect::<Vec<u32>>());
     let (prompt, meta) = &chunks(&again.past, "user_message_chunk")[0];
-    assert_eq!((prompt.as_str(), &meta["away"]), ("count 150 10", &Value::Null), "the editor had the prompt: {meta}");
+    assert_eq!((prompt.as_str(), &meta["away"]), ("count 200 10", &Value::Null), "the editor had the prompt: {meta}");
     assert_eq!(said[0].1["away"], Value::Null, "{}", said[0].1);
     let is_away = |(_, meta): &(String, Value)| meta["away"] == true;
     assert!(said.iter().any(is_away), "what went on without the editor is marked");

@@ -95,6 +95,7 @@ fn converse(mut stream: UnixStream, directory: &Path) -> Option<()> {
             data: to_raw_value(&(done + 1)).unwrap(),
             send: true,
             fill: false,
+            contents: false,
         };
         let append = Append { request: done, records: vec![record], durable: true, from_reserve: false, mute: None };
         // A refused request changed nothing, so the loop sends it again.

@@ -247,8 +247,13 @@ impl Daemon {
     }
 
     fn say_and(&mut self, message: &serde_json::Value, mute: Option<Mute>) -> FromKeeper {
-        let record =
-            NewRecord { kind: "agent.in".to_owned(), data: to_raw_value(message).unwrap(), send: true, fill: false };
+        let record = NewRecord {
+            kind: "agent.in".to_owned(),
+            data: to_raw_value(message).unwrap(),
+            send: true,
+            fill: false,
+            contents: false,
+        };
         self.call(&ToKeeper::Append(Append {
             request: 1,
             records: vec![record],
@@ -488,7 +493,13 @@ fn an_agent_that_never_reads_blocks_nobody() {
     let before = keeper.journal().len();
     assert_eq!(code(daemon.say(&much)), "agent-not-reading");
     assert_eq!(keeper.journal().len(), before);
-    let record = NewRecord { kind: "note".to_owned(), data: to_raw_value(&1).unwrap(), send: false, fill: false };
+    let record = NewRecord {
+        kind: "note".to_owned(),
+        data: to_raw_value(&1).unwrap(),
+        send: false,
+        fill: false,
+        contents: false,
+    };
     let append = Append { request: 9, records: vec![record], durable: true, from_reserve: false, mute: None };
     let FromKeeper::Appended(appended) = daemon.call(&ToKeeper::Append(append)) else { panic!("not appended") };
     assert_eq!((appended.request, appended.seq), (9, before as u64 + 1));

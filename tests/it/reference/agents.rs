@@ -32,6 +32,7 @@ fn section(page: &mut String, agent: &KnownAgent) {
     row("recognised by", code(programs));
     row("sets", environment.iter().map(|(name, value)| format!("`{name}={value}`")).collect::<Vec<_>>().join(", "));
     row("keys", code(&login.keys));
+    row("login command", login.command.first().map(|_| format!("`{}`", login.command.join(" "))).unwrap_or_default());
     row("login leaves", code(&login.files));
     let conversations =
         conversations.iter().map(|place| format!("`{}`, by default `{}`", place.variable, place.default));

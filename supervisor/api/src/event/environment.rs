@@ -46,10 +46,7 @@ pub struct EnvironmentBuilt {
     /// that the agent offers, if `login` names none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub key_logins: Vec<String>,
-    /// The known agent that the launch runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub known: Option<String>,
-    /// Variables that name where the known agent keeps its conversations. Null for a variable that is not set.
+    /// Variables that name where a known agent keeps its conversations. Null for a variable that is not set.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub places: BTreeMap<String, Option<ByteString>>,
     /// Those of them that kept their values from the beginning of the conversation, though they would be others now.

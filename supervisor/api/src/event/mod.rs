@@ -36,7 +36,7 @@ pub use cause::Cause;
 pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
 pub use turn::{
     AnsweredBy, PermissionOutcome, PermissionRequested, PermissionResolved, Synthetic, SyntheticCause, TurnCancelling,
-    TurnEnded, TurnQueued, TurnSilent, TurnStarted,
+    TurnEnded, TurnLimited, TurnQueued, TurnReleased, TurnSilent, TurnStarted,
 };
 
 /// One record with its position in the journal.
@@ -188,6 +188,10 @@ bodies! {
     "turn.queued" => TurnQueued(TurnQueued),
     /// The turn's prompt was sent to the agent.
     "turn.started" => TurnStarted(TurnStarted),
+    /// The agent met a rate limit of its provider. The turn goes back to the front of the queue.
+    "turn.limited" => TurnLimited(TurnLimited),
+    /// A client requested that a limited turn is sent again now.
+    "turn.released" => TurnReleased(TurnReleased),
     /// The turn ended.
     "turn.ended" => TurnEnded(TurnEnded),
     /// The answer of a turn with a schema was checked. If it does not satisfy the schema, the agent is asked once more.
@@ -368,6 +372,9 @@ pub struct KeeperStarted {
     pub version: String,
     /// Version of the frame protocol that the keeper speaks.
     pub protocol: u32,
+    /// Whether the keeper puts the contents of files into prompts for the agent.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fills_contents: bool,
     /// Number of the launch, counted from 1.
     pub launch: u64,
 }

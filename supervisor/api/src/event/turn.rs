@@ -1,10 +1,13 @@
 //! Data of the records of turns and of permission requests.
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::Cause;
+use crate::elicitation::FormValues;
 use crate::id::{PermissionId, TurnId};
 use crate::prerequisite::Requester;
+use crate::prompt::PromptPart;
 use crate::session::PermissionRequest;
 
 /// Data of the record `turn.queued`.
@@ -14,6 +17,9 @@ pub struct TurnQueued {
     pub turn: TurnId,
     /// The prompt.
     pub prompt: String,
+    /// Parts that follow the text. A large content is in a file of the session, and its place has the digest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<PromptPart>,
     /// Whether the prompt is the startup prompt of a workflow. It precedes the prompts that wait.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_startup: bool,
@@ -28,6 +34,34 @@ pub struct TurnQueued {
     pub requester: Option<Requester>,
 }
 
+/// Data of the record `turn.limited`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnLimited {
+    /// Id of the turn.
+    pub turn: TurnId,
+    /// Time at which the prompt is sent again.
+    pub until: Timestamp,
+    /// Whether that time follows from the agent's words. Otherwise the pause doubles with each attempt.
+    pub is_named: bool,
+    /// Number of rate limits of this turn in a row.
+    pub attempt: u32,
+    /// The agent's words.
+    pub message: String,
+    /// Tool calls that started and did not finish (ACP `toolCallId`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub interrupted_tool_calls: Vec<String>,
+}
+
+/// Data of the record `turn.released`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TurnReleased {
+    /// Id of the turn.
+    pub turn: TurnId,
+    /// The process that requested it, if a client did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requester: Option<Requester>,
+}
+
 /// Data of the record `turn.started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TurnStarted {
@@ -35,7 +69,10 @@ pub struct TurnStarted {
     pub turn: TurnId,
     /// JSON-RPC id of the `session/prompt` request, which is the next record in the journal.
     pub rpc: u64,
-    /// The note that agentd put in front of the prompt, after a resume.
+    /// Whether the prompt was sent before, and met a rate limit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
+    /// The note that agentd put in front of the prompt, after a resume or a rate limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub note: Option<String>,
     /// The workflow's instructions that agentd put in front of the note.
@@ -154,6 +191,9 @@ pub struct PermissionResolved {
     pub permission: PermissionId,
     /// The answer.
     pub outcome: PermissionOutcome,
+    /// Values of the form of an accepted question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub form: Option<FormValues>,
     /// Source of the answer.
     pub by: AnsweredBy,
     /// The client or the limit that led to the answer.

@@ -95,7 +95,7 @@ pub(super) fn planned(files: Files, wish: &AgentAddRequest) -> Result<AgentPlan,
 }
 
 fn is_of(known: &KnownAgent, name: &str, value: &str) -> bool {
-    known.agentd.environment.iter().any(|(known, own)| known == name && own == value)
+    known.agentd.environment.get(name).is_some_and(|own| own == value)
 }
 
 /// Sets the default agent. A former value's comment stays behind the new one, and a comment at the start of the file

@@ -57,7 +57,7 @@ pub(crate) struct AddArgs {
     #[arg(long = "arg", value_name = "ARGUMENT", allow_hyphen_values = true)]
     pub(crate) args: Vec<String>,
     /// A variable of the agent; may be repeated. Secrets are refused: declare them as [secrets.NAME]
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    #[arg(long, value_name = "NAME=VALUE", value_parser = super::run::name_and_value)]
     pub(crate) env: Vec<(String, String)>,
     /// Make sessions that name no agent run this one
     #[arg(long)]
@@ -68,11 +68,4 @@ pub(crate) struct AddArgs {
     /// The program and its arguments: all words that follow
     #[arg(long, value_name = "PROGRAM", num_args = 1.., allow_hyphen_values = true)]
     pub(crate) command: Vec<String>,
-}
-
-fn variable(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err("a variable is NAME=VALUE".to_owned()),
-    }
 }

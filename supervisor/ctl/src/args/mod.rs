@@ -20,12 +20,12 @@ use std::path::PathBuf;
 
 use agentd_api::quantity::{Size, Time};
 use agentd_api::session::CpuWeight;
-use agentd_api::{AgentName, PermissionId, SessionName};
+use agentd_api::{AgentName, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
 use repository::WorkspaceArgs;
-use run::{BatchArgs, OptionArgs};
+use run::{AnswerArgs, BatchArgs, OptionArgs};
 pub(crate) use run::{NewArgs, RunArgs};
 pub(crate) use spec::SelectorArgs;
 
@@ -151,18 +151,7 @@ pub(crate) enum Command {
     /// Prompt a session and show that turn until it ends
     ///
     /// If a turn is running already, the prompt waits for its end.
-    Prompt {
-        session: String,
-        /// The prompt; words are joined by spaces, and `-` reads it from standard input
-        #[arg(required = true)]
-        text: Vec<String>,
-        /// A file with a JSON Schema that the last block of the answer must satisfy
-        #[arg(long, value_name = "FILE")]
-        schema: Option<PathBuf>,
-        /// Print the turn's id and exit
-        #[arg(long)]
-        no_wait: bool,
-    },
+    Prompt(run::PromptArgs),
     /// Change fields of a session's specification
     ///
     /// The answer says for each field whether the change takes effect at once, with the next turn or with the next
@@ -200,7 +189,7 @@ pub(crate) enum Command {
     Title(context::TitleArgs),
     /// Wait until sessions have a condition or a phase, or are deleted
     Wait(wait::WaitArgs),
-    /// Cancel a session's running turn
+    /// Cancel a session's running turn, or the turn that waits for the end of a rate limit
     Cancel { session: String },
     /// Stop sessions: end their agents and all processes that these started
     ///
@@ -214,6 +203,8 @@ pub(crate) enum Command {
         no_wait: bool,
     },
     /// Start the agent of a stopped or failed session again and continue the conversation
+    ///
+    /// A prompt that waits for the end of a rate limit is sent again at once.
     Resume {
         session: String,
         /// Do not wait until the agent is ready
@@ -254,14 +245,7 @@ pub(crate) enum Command {
         command: SecretCommand,
     },
     /// Answer an agent's question
-    Answer {
-        session: String,
-        /// Id of the question, as `show` lists it
-        permission: PermissionId,
-        /// Id of an option; or `allow` or `deny`, for the mildest option of that kind
-        #[arg(value_name = "OPTION|allow|deny")]
-        answer: String,
-    },
+    Answer(AnswerArgs),
     /// Print a session's events, one JSON object a line, and follow it
     Events {
         session: String,
@@ -455,6 +439,8 @@ pub(crate) struct SpecArgs {
     /// A tag of the session, by which configured prerequisites apply to it; may be repeated
     #[arg(long)]
     pub(crate) tag: Vec<String>,
+    #[command(flatten)]
+    pub(crate) files: run::FileArgs,
     #[command(flatten)]
     pub(crate) options: OptionArgs,
     #[command(flatten)]

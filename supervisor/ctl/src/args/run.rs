@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use agentd_api::PermissionId;
 use agentd_api::completion::CostLimit;
 use agentd_api::quantity::Time;
 use clap::{Args, ValueEnum};
@@ -52,6 +53,55 @@ pub(crate) struct OptionArgs {
     /// An MCP server of the configuration that the agent does not get; `agentd` is agentd's own; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) no_mcp: Vec<String>,
+}
+
+/// Files and images of a prompt.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct FileArgs {
+    /// A file for the prompt, or a directory by its address; `-` is standard input; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Vec<PathBuf>,
+    /// An image for the prompt, in PNG, JPEG, GIF or WebP; `-` is standard input; may be repeated
+    #[arg(long, value_name = "FILE")]
+    pub(crate) image: Vec<PathBuf>,
+}
+
+/// Arguments of `agentctl prompt`.
+#[derive(Debug, Args)]
+pub(crate) struct PromptArgs {
+    pub(crate) session: String,
+    /// The prompt; words are joined by spaces, and `-` reads it from standard input
+    #[arg(required_unless_present_any = ["file", "image"])]
+    pub(crate) text: Vec<String>,
+    #[command(flatten)]
+    pub(crate) files: FileArgs,
+    /// A file with a JSON Schema that the last block of the answer must satisfy
+    #[arg(long, value_name = "FILE")]
+    pub(crate) schema: Option<PathBuf>,
+    /// Print the turn's id and exit
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArgs {
+    pub(crate) session: String,
+    /// Id of the question, as `show` lists it
+    pub(crate) permission: PermissionId,
+    /// Id of an option; or `allow` or `deny`, for the mildest option of that kind
+    #[arg(value_name = "OPTION|allow|deny", required_unless_present = "fields", conflicts_with = "fields")]
+    pub(crate) answer: Option<String>,
+    /// Value of a field of the question's form; can be repeated
+    #[arg(long = "field", value_name = "NAME=VALUE", value_parser = name_and_value)]
+    pub(crate) fields: Vec<(String, String)>,
+}
+
+/// Parses NAME=VALUE.
+pub(super) fn name_and_value(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it is not NAME=VALUE".to_owned()),
+    }
 }
 
 fn option(text: &str) -> Result<(String, String), String> {

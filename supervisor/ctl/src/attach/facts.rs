@@ -54,11 +54,12 @@ impl Facts {
         match &event.body {
             Body::AgentOut(message) => self.message(message),
             Body::AgentIn(message) => self.request(message),
+            // Only text can be sent again from the history.
             Body::TurnQueued(queued) => self.prompts.push(queued.prompt.clone()),
             Body::TurnStarted(started) => self.began = Some((started.turn.clone(), event.time)),
             // Another turn ends when it is cancelled in the queue.
             Body::TurnEnded(ended) => drop(self.began.take_if(|(turn, _)| *turn == ended.turn)),
-            Body::LaunchStarted(_) => self.began = None,
+            Body::TurnLimited(_) | Body::LaunchStarted(_) => self.began = None,
             Body::TitleChanged(changed) => self.title.clone_from(&changed.title),
             _ => {}
         }

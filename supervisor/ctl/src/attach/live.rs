@@ -20,6 +20,7 @@ use super::region::{Region, Rows};
 use super::search::{Search, Transcript};
 use super::status::{self, Work};
 use super::tty::Tty;
+use crate::form::Filling;
 use crate::input;
 use agentd_screen::painted;
 use agentd_screen::terminal::{Screen, TextStyle};
@@ -74,6 +75,8 @@ struct Asked {
     /// Whether the whole question is above, because it is longer than the screen.
     is_above: bool,
     quiet: Quiet,
+    /// The form that the user fills in, and the text of the input before.
+    filling: Option<(Filling, String)>,
 }
 
 /// Time since the question or the last key. Keys answer a question only after a pause.
@@ -200,7 +203,9 @@ impl Live {
         // The rows below are the hint, the input and the status.
         let is_above = rows + 4 > self.size.1;
         self.search = None;
-        self.asked = Some(Asked { request: request.clone(), lines, is_above, quiet: Quiet(Instant::now()) });
+        self.stop_filling();
+        let quiet = Quiet(Instant::now());
+        self.asked = Some(Asked { request: request.clone(), lines, is_above, quiet, filling: None });
         self.touch();
         is_above
     }
@@ -208,7 +213,45 @@ impl Live {
     /// Ends the question. Returns it, unless it was printed above.
     pub(super) fn end_question(&mut self) -> Option<PermissionRequest> {
         self.touch();
+        self.stop_filling();
         self.asked.take().filter(|asked| !asked.is_above).map(|asked| asked.request)
+    }
+
+    /// Begins to fill in the form of the question. The text of the input waits meanwhile.
+    fn start_filling(&mut self, filling: Filling) {
+        if let Some(asked) = &mut self.asked {
+            asked.filling = Some((filling, self.draft.text().to_owned()));
+            self.draft.clear();
+            self.completion.close();
+        }
+    }
+
+    /// Puts the form aside, and the text of the input back.
+    fn stop_filling(&mut self) {
+        if let Some((_, draft)) = self.asked.as_mut().and_then(|asked| asked.filling.take()) {
+            self.draft.replace(&draft);
+        }
+    }
+
+    /// Acts on a key while a form is filled in.
+    fn fill(&mut self, key: &Key) -> Option<Action> {
+        let (filling, _) = self.asked.as_mut()?.filling.as_mut()?;
+        match key {
+            Key::Enter => {
+                let line = self.draft.text().to_owned();
+                self.draft.clear();
+                let answer = filling.line(&line)?;
+                self.stop_filling();
+                return Some(Action::Answer(answer));
+            }
+            Key::Escape => self.stop_filling(),
+            _ => {}
+        }
+        None
+    }
+
+    fn is_filling(&self) -> bool {
+        self.asked.as_ref().is_some_and(|asked| asked.filling.is_some())
     }
 
     /// Acts on a key, a paste or a change of size.
@@ -225,11 +268,19 @@ impl Live {
             _ => return Ok(None),
         }
         if let Some(asked) = &mut self.asked
+            && asked.filling.is_none()
             && asked.quiet.key(Instant::now())
             && let Event::Key(key) = &event
             && let (KeyCode::Char(c), KeyModifiers::NONE | KeyModifiers::SHIFT) = (key.code, key.modifiers)
         {
-            return Ok(input::answer(&c.to_string(), &asked.request).map(Action::Answer));
+            let answer = input::answer(&c.to_string(), &asked.request);
+            if answer == Some(PermissionAnswer::Allow)
+                && let Some(filling) = Filling::of(&asked.request)
+            {
+                self.start_filling(filling);
+                return Ok(None);
+            }
+            return Ok(answer.map(Action::Answer));
         }
         if self.search.is_some() {
             return Ok(self.search_key(&event));
@@ -248,12 +299,13 @@ impl Live {
                 self.region.clear_screen()?;
                 None
             }
+            key if self.is_filling() => self.fill(&key),
             key => {
                 self.edit(&key);
                 None
             }
         };
-        if self.draft.text() != before {
+        if self.draft.text() != before && !self.is_filling() {
             self.complete();
         }
         Ok(action)
@@ -402,7 +454,11 @@ impl Live {
             } else {
                 rows.extend(lines);
             }
-            let hint = if asked.quiet.is_over(Instant::now()) { hint(&asked.request) } else { PAUSE.to_owned() };
+            let hint = match &asked.filling {
+                Some((filling, _)) => format!("Esc stops; {}", filling.mark()),
+                None if asked.quiet.is_over(Instant::now()) => hint(&asked.request),
+                None => PAUSE.to_owned(),
+            };
             let hint = painted::clip(&hint, width);
             rows.push(self.screen.paint(TextStyle::Bold, &hint));
             if self.draft.text().is_empty() {
@@ -438,6 +494,12 @@ impl Live {
 
 /// Returns the keys that answer a question.
 fn hint(request: &PermissionRequest) -> String {
+    if let Some(choices) = crate::form::choices(request) {
+        return format!("press 1 to {}, or n declines", choices.min(9));
+    }
+    if request.elicitation.is_some() {
+        return "press y to answer, or n declines".to_owned();
+    }
     match request.options.len() {
         0 => "the agent offers no options: n denies".to_owned(),
         1 => "press 1, or y allows and n denies".to_owned(),

@@ -23,16 +23,18 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
-use agentd_api::session::{PermissionAnswer, PermissionRequest, Phase, SessionView};
+use agentd_api::session::{PermissionAnswer, PermissionRequest, Phase, PromptRequest, SessionView};
 use agentd_api::{Body, Event, PermissionId, TurnId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::interactive::{Interactive, happened};
 use crate::client::{Client, StreamStart};
+use crate::content;
 use crate::conversation::{Conversation, Down, Item, exit_of};
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::form::Filling;
 use crate::input::{self, Input};
 use crate::output::Reader;
 use crate::render::{Output, Renderer};
@@ -185,6 +187,8 @@ struct Attached<'a> {
     asked: Option<PermissionId>,
     /// Time at which to show the question `asked`.
     ask_at: Option<Instant>,
+    /// The form of that question, which the user fills in line by line.
+    filling: Option<Filling>,
     /// Questions that were answered at this terminal; the events of the answers may still arrive.
     answered: HashSet<PermissionId>,
     last_interrupt: Option<Instant>,
@@ -216,6 +220,7 @@ impl<'a> Attached<'a> {
             outstanding: None,
             asked: None,
             ask_at: None,
+            filling: None,
             answered: HashSet::new(),
             last_interrupt: None,
             settle: None,
@@ -368,6 +373,7 @@ impl<'a> Attached<'a> {
     /// Shows the open question or the input mark, once.
     fn ask(&mut self) -> Result<(), Error> {
         let Some(request) = self.question().cloned() else {
+            self.filling = None;
             if self.asked.take().is_some()
                 && let Some(interactive) = &mut self.interactive
             {
@@ -383,7 +389,7 @@ impl<'a> Attached<'a> {
         };
         let typed = io::stdin().is_terminal() && io::stderr().is_terminal();
         if self.asked.as_ref() != Some(&request.id) {
-            self.asked = Some(request.id.clone());
+            (self.asked, self.filling) = (Some(request.id.clone()), None);
             self.ask_at = Some(Instant::now() + GRACE);
         }
         if let Some(at) = self.ask_at {
@@ -406,7 +412,8 @@ impl<'a> Attached<'a> {
             return self.renderer.question(&request, &self.attachment.label, typed);
         }
         if typed && self.input.is_some() && !self.renderer.is_at_prompt() {
-            self.renderer.prompt(crate::render::mark(&request))?;
+            let filling = self.filling.as_ref().map(Filling::mark);
+            self.renderer.prompt(filling.as_deref().unwrap_or_else(|| crate::render::mark(&request)))?;
         }
         Ok(())
     }
@@ -429,10 +436,19 @@ impl<'a> Attached<'a> {
             return Ok((self.attachment.goal == Goal::Talk).then_some(End::InputEnded(status)));
         };
         let line = line.map_err(Error::Input)?;
-        let done = if let Some(request) = self.question() {
-            let Some(answer) = input::answer(&line, request) else { return Ok(None) };
-            let permission = request.id.clone();
-            self.send_answer(&permission, &answer).await
+        let done = if let Some(request) = self.question().cloned() {
+            let answer = match &mut self.filling {
+                Some(filling) => filling.line(&line),
+                None => input::answer(&line, &request),
+            };
+            if answer == Some(PermissionAnswer::Allow)
+                && let Some(filling) = Filling::of(&request)
+            {
+                self.filling = Some(filling);
+                return Ok(None);
+            }
+            let Some(answer) = answer else { return Ok(None) };
+            self.send_answer(&request.id, &answer).await
         } else if line.trim().is_empty() {
             Ok(())
         } else {
@@ -455,7 +471,11 @@ impl<'a> Attached<'a> {
     }
 
     async fn send_prompt(&mut self, prompt: &str) -> Result<(), Error> {
-        let accepted = self.client.prompt(&self.attachment.id, prompt, None).await?;
+        // A line of a pipe names no files: its writer may not know the directory.
+        let is_typed = self.interactive.is_some();
+        let parts = if is_typed { content::mentioned(prompt, &self.attachment.directory) } else { Vec::new() };
+        let request = PromptRequest { prompt: prompt.to_owned(), parts, schema: None };
+        let accepted = self.client.prompt(&self.attachment.id, &request).await?;
         self.mine.insert(accepted.value.turn.clone());
         self.outstanding = Some(accepted.value.turn);
         Ok(())

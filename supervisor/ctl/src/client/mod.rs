@@ -183,20 +183,19 @@ impl Client {
         self.call(&call, None, PATIENCE).await.map(drop)
     }
 
-    pub(crate) async fn prompt(
-        &self,
-        id: &str,
-        prompt: &str,
-        schema: Option<serde_json::Value>,
-    ) -> Result<Document<PromptAccepted>, Error> {
-        let body = PromptRequest { prompt: prompt.to_owned(), schema };
-        self.submit(&Call::Prompt { session: id.to_owned() }, &body, Duration::ZERO).await
+    pub(crate) async fn prompt(&self, id: &str, request: &PromptRequest) -> Result<Document<PromptAccepted>, Error> {
+        self.submit(&Call::Prompt { session: id.to_owned() }, request, Duration::ZERO).await
     }
 
     /// Sends a prompt that may be repeated: the daemon takes a key only once.
-    pub(crate) async fn prompt_once(&self, id: &str, text: &str, key: &str) -> Result<Document<PromptAccepted>, Error> {
+    pub(crate) async fn prompt_once(
+        &self,
+        id: &str,
+        request: &PromptRequest,
+        key: &str,
+    ) -> Result<Document<PromptAccepted>, Error> {
         let client = Self { key: Some(key.to_owned()), ..self.clone() };
-        client.prompt(id, text, None).await
+        client.prompt(id, request).await
     }
 
     pub(crate) async fn context(&self, id: &str) -> Result<Document<ContextView>, Error> {

@@ -13,6 +13,7 @@ use super::{Context, label, print, tell};
 use crate::args::RunArgs;
 use crate::args::run::ResultFormat;
 use crate::client::StreamStart;
+use crate::content;
 use crate::conversation::{Conversation, Item};
 use crate::error::{Error, exit};
 use crate::parent::completed;
@@ -34,7 +35,8 @@ struct BatchResult<'a> {
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let RunArgs { spec: words, terms, output, rm, quiet } = args;
     is_no_prompt(&context.client, &words).await?;
-    let (spec, prompt) = completed(&context.client, spec(words)?).await?;
+    let parts = content::parts(&words.files)?;
+    let (spec, prompt) = completed(&context.client, spec(words)?, parts).await?;
     if spec.initial_prompt.is_none() && prompt.is_none() {
         let detail = "a batch session needs a prompt".to_owned();
         return Err(Error::Usage { detail, hint: "give a PROMPT, or `--prompt -` to read it".to_owned() });
@@ -42,7 +44,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let view = create(&context.client, spec, terms.into()).await?.value;
     let id = view.id.to_string();
     if let Some(prompt) = prompt {
-        context.client.prompt(&id, &prompt.text, prompt.schema).await?;
+        context.client.prompt(&id, &prompt).await?;
     }
     let Some(done) = follow(context, &view, quiet).await? else { return Ok(exit::CANCELLED) };
     let is_json = context.json || output == Some(ResultFormat::Json);

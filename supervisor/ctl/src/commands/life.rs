@@ -11,6 +11,7 @@ use super::waiting::{asks, tell_new, tell_obstacles};
 use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, repository, tell};
 use crate::args::{NewArgs, TermsArgs};
 use crate::client::{Document, StreamStart, Terms};
+use crate::content;
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
@@ -37,10 +38,11 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     // Bounded by a week, so that the sum with the present time does not overflow.
     let wait = args.ready.map(|time| time.0.min(Duration::from_hours(24 * 7)));
     let begun = Instant::now();
-    let (spec, prompt) = completed(&context.client, spec(args.spec)?).await?;
+    let parts = content::parts(&args.spec.files)?;
+    let (spec, prompt) = completed(&context.client, spec(args.spec)?, parts).await?;
     let document = create(&context.client, spec, args.terms.into()).await?;
     if let Some(prompt) = prompt {
-        context.client.prompt(document.value.id.as_str(), &prompt.text, prompt.schema).await?;
+        context.client.prompt(document.value.id.as_str(), &prompt).await?;
     }
     // The id is printed first: the session exists, whatever the result of the wait.
     if !context.json {
@@ -204,7 +206,7 @@ async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) ->
             }
             Err(Error::Failed { session: label, failure })
         }
-        Phase::Idle | Phase::Busy | Phase::Completed => Ok(0),
+        phase if phase.is_ready() || phase == Phase::Completed => Ok(0),
         phase => match wait {
             Some(_) if phase == Phase::Stopped => Err(Error::Session {
                 detail: format!("session {label:?} was stopped before it was ready"),

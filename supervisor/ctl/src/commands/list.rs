@@ -178,6 +178,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("labels", (!labels.is_empty()).then(|| labels.join(", ")));
     field("title", status.title.clone());
     field("phase", Some(status.phase.as_str().to_owned()));
+    field("limited until", status.limited_until.map(|at| format!("{at} (in {})", age(now, at))));
     field("next restart", status.next_restart_at.map(|at| format!("{at} (in {})", age(now, at))));
     field("message", status.message.clone());
     let failure = Failure::of(view);

@@ -128,9 +128,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Attach { session, from_start, last } => {
             boxed(talk::attach(context, session.as_deref(), (!from_start).then_some(last))).await
         }
-        Command::Prompt { session, text, schema, no_wait } => {
-            boxed(talk::prompt(context, &session, &text.join(" "), schema.as_deref(), no_wait)).await
-        }
+        Command::Prompt(args) => boxed(talk::prompt(context, args)).await,
         Command::Context(args) => boxed(context::context(context, args)).await,
         Command::Hint(args) => boxed(context::hint(context, args)).await,
         Command::Wait(args) => boxed(wait::wait(context, args)).await,
@@ -157,9 +155,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Note(NoteCommand::Preview { session }) => boxed(note::preview(context, &session)).await,
         Command::Env(args) => boxed(environment::env(context, args)).await,
         Command::Secret { command } => boxed(secret::secret(context, command)).await,
-        Command::Answer { session, permission, answer } => {
-            boxed(talk::answer(context, &session, &permission, answer)).await
-        }
+        Command::Answer(args) => boxed(talk::answer(context, args)).await,
         Command::Events { session, after, last, no_follow } => {
             boxed(events::events(context, &session, after, last, !no_follow)).await
         }

@@ -1,18 +1,21 @@
 //! Implements `agentctl run`, `attach`, `prompt` and `answer`: conversations with an agent.
 
 use std::io::{self, IsTerminal as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use agentd_api::PermissionId;
-use agentd_api::session::{PermissionAnswer, Phase, SessionView};
+use agentd_api::hint;
+use agentd_api::session::{PermissionAnswer, Phase, PromptRequest, SessionView};
 
 use super::waiting::tell_obstacles;
 use super::{Context, agent, batch, label, print, print_document, tell};
 use crate::args::RunArgs;
+use crate::args::run::{AnswerArgs, PromptArgs};
 use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
+use crate::content;
 use crate::conversation::Down;
 use crate::error::{Error, exit};
 use crate::failure::{Failure, LOGIN_FOR_PROMPT};
+use crate::form;
 use crate::parent::completed;
 use crate::session;
 use crate::spec::{create, is_no_prompt, prompt_text, read_schema, spec};
@@ -25,12 +28,13 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
     is_no_prompt(&context.client, &args.spec).await?;
     agent::offer(context, &args.spec).await?;
-    let (spec, prompt) = completed(&context.client, spec(args.spec)?).await?;
+    let parts = content::parts(&args.spec.files)?;
+    let (spec, prompt) = completed(&context.client, spec(args.spec)?, parts).await?;
     let mut goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
     let view = create(&context.client, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
     if let Some(prompt) = prompt {
-        goal = Goal::Turn(Some(context.client.prompt(&id, &prompt.text, prompt.schema).await?.value.turn));
+        goal = Goal::Turn(Some(context.client.prompt(&id, &prompt).await?.value.turn));
     }
     let agent = if goal == Goal::Talk { agent_name(context, &view).await } else { String::new() };
     if goal == Goal::Talk && !quiet {
@@ -89,17 +93,16 @@ async fn last_session(context: &Context) -> Result<SessionView, Error> {
     })
 }
 
-pub(super) async fn prompt(
-    context: &Context,
-    session: &str,
-    text: &str,
-    schema: Option<&Path>,
-    no_wait: bool,
-) -> Result<u8, Error> {
-    let (text, schema) = (prompt_text(text)?, schema.map(read_schema).transpose()?);
-    let view = context.client.find(session).await?.value;
+pub(super) async fn prompt(context: &Context, args: PromptArgs) -> Result<u8, Error> {
+    let PromptArgs { session, text, files, schema, no_wait } = args;
+    let request = PromptRequest {
+        prompt: prompt_text(&text.join(" "))?,
+        parts: content::parts(&files)?,
+        schema: schema.as_deref().map(read_schema).transpose()?,
+    };
+    let view = context.client.find(&session).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
-    let document = context.client.prompt(&id, &text, schema).await?;
+    let document = context.client.prompt(&id, &request).await?;
     let accepted = document.value;
     if no_wait {
         if context.json {
@@ -122,19 +125,21 @@ pub(super) async fn prompt(
     Ok(status(&outcome))
 }
 
-pub(super) async fn answer(
-    context: &Context,
-    session: &str,
-    permission: &PermissionId,
-    answer: String,
-) -> Result<u8, Error> {
-    let answer = match answer.as_str() {
-        "allow" => PermissionAnswer::Allow,
-        "deny" => PermissionAnswer::Deny,
-        _ => PermissionAnswer::Option(answer),
+pub(super) async fn answer(context: &Context, args: AnswerArgs) -> Result<u8, Error> {
+    let AnswerArgs { session, permission, answer, fields } = args;
+    let view = context.client.find(&session).await?.value;
+    let answer = match answer.as_deref() {
+        Some("allow") => PermissionAnswer::Allow,
+        Some("deny") => PermissionAnswer::Deny,
+        Some(option) => PermissionAnswer::Option(option.to_owned()),
+        None => {
+            let request = view.status.permissions.iter().find(|request| request.id == permission);
+            let values = form::values(request, &fields);
+            let hint = hint::FORM.to_owned();
+            PermissionAnswer::Form(values.map_err(|error| Error::Usage { detail: error.to_string(), hint })?)
+        }
     };
-    let id = context.client.find(session).await?.value.id;
-    let document = context.client.answer(id.as_str(), permission, &answer).await?;
+    let document = context.client.answer(view.id.as_str(), &permission, &answer).await?;
     if context.json {
         print_document(&document.raw)?;
     }

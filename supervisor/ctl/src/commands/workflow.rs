@@ -71,7 +71,7 @@ async fn settled(context: &Context, id: &str, wanted: Option<&WorkflowSpec>) -> 
     loop {
         let view = context.client.session(id).await?.value;
         let is_in_force = view.active_workflow().map(|active| &active.spec) == wanted;
-        if is_in_force && matches!(view.status.phase, Phase::Idle | Phase::Busy) {
+        if is_in_force && view.status.phase.is_ready() {
             tell(&match view.active_workflow() {
                 Some(active) => format!("{} works in {}", label(&view), active.directory.display()),
                 None => format!("{} works in {}, without a workflow", label(&view), view.spec.directory.display()),

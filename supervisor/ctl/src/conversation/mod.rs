@@ -9,9 +9,10 @@ use std::collections::{HashMap, VecDeque};
 
 use agentd_api::event::{
     AgentExited, AnsweredBy, Exceeded, LaunchFailed, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause,
-    TurnEnded, TurnStarted,
+    TurnEnded, TurnLimited, TurnStarted,
 };
 use agentd_api::prerequisite::{CheckReport, Outcome};
+use agentd_api::prompt::shown;
 use agentd_api::reason::{AUTHENTICATION_REQUIRED_CODE, is_progress};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
 use agentd_api::staleness::{StaleFinding, StalePolicy};
@@ -178,7 +179,7 @@ impl Conversation {
         self.running = status.turn.as_ref().map(|turn| turn.id.clone());
         self.waiting = status.queue.iter().map(|turn| (turn.id.clone(), turn.prompt.clone())).collect();
         self.permissions.clone_from(&status.permissions);
-        self.ready = matches!(status.phase, Phase::Idle | Phase::Busy);
+        self.ready = status.phase.is_ready();
         self.down = match status.phase {
             Phase::Stopped => Some(Down::Stopped),
             Phase::Completed => Some(Down::Completed),
@@ -244,10 +245,14 @@ impl Conversation {
             Body::AgentExited(exited) => self.exited(exited),
             Body::TurnQueued(queued) => {
                 self.first_turn.get_or_insert_with(|| queued.turn.clone());
-                self.waiting.push_back((queued.turn.clone(), queued.prompt.clone()));
+                self.waiting.push_back((queued.turn.clone(), shown(&queued.prompt, &queued.parts)));
                 Vec::new()
             }
             Body::TurnStarted(started) => self.turn_started(started),
+            Body::TurnLimited(limited) => self.turn_limited(limited),
+            Body::TurnReleased(released) => {
+                vec![Item::Detail(format!("{} is sent again before the end of its rate limit", released.turn))]
+            }
             Body::TurnEnded(ended) => {
                 let failure = self.failure_of(ended);
                 self.waiting.retain(|(turn, _)| *turn != ended.turn);
@@ -313,7 +318,18 @@ impl Conversation {
         let failed = |error| format!("the note has the built-in template, since the configured one failed: {error}");
         let error = started.note_error.iter().map(|error| Item::Warning(failed(error)));
         let note = started.note.iter().map(|note| Item::Note { turn: turn.clone(), note: note.clone() });
-        error.chain(note).chain(std::iter::once(Item::Prompt { turn: turn.clone(), prompt })).collect()
+        let prompt = (!started.again).then(|| Item::Prompt { turn: turn.clone(), prompt });
+        error.chain(note).chain(prompt).collect()
+    }
+
+    fn turn_limited(&mut self, limited: &TurnLimited) -> Vec<Item> {
+        if self.running.as_ref() == Some(&limited.turn) {
+            (self.running, self.asked) = (None, None);
+            self.tools.clear();
+        }
+        // The condition has the agent's words and the time.
+        let (turn, until) = (&limited.turn, limited.until);
+        vec![Item::Detail(format!("{turn} waits until {until} for the end of a rate limit"))]
     }
 
     fn update(&mut self, update: Option<Update>) -> Vec<Item> {
@@ -378,7 +394,11 @@ impl Conversation {
             return awaited(&condition.message).into_iter().map(Item::Progress).collect();
         }
         let bad = match condition.kind {
-            ConditionType::EnvironmentDrifted | ConditionType::Degraded => ConditionStatus::True,
+            ConditionType::EnvironmentDrifted | ConditionType::Degraded | ConditionType::RateLimited => {
+                ConditionStatus::True
+            }
+            // The failed launch or turn has the same words.
+            ConditionType::AuthenticationRequired => return vec![Item::Detail(text_of(condition))],
             _ => ConditionStatus::False,
         };
         // A condition that ended with the agent, or ends because of the stop, is not news.
@@ -477,6 +497,9 @@ impl Conversation {
         let title = request.as_ref().map_or_else(|| resolved.permission.to_string(), |request| request.title.clone());
         let answer = match &resolved.outcome {
             PermissionOutcome::Cancelled => "cancelled".to_owned(),
+            PermissionOutcome::Selected(_) if resolved.form.as_ref().is_some_and(|form| !form.is_empty()) => {
+                crate::form::filled(resolved.form.as_ref().expect("it has values"))
+            }
             PermissionOutcome::Selected(id) => {
                 let options = request.iter().flat_map(|request| &request.options);
                 options.into_iter().find(|option| option.id == *id).map_or(id, |option| &option.name).clone()

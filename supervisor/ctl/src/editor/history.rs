@@ -76,6 +76,12 @@ pub(super) fn prompt(text: &str) -> Value {
     json!({ "sessionUpdate": "user_message_chunk", "content": { "type": "text", "text": text } })
 }
 
+/// Returns the update with words of agentd among those of the agent.
+pub(super) fn told(text: &str) -> Value {
+    let text = format!("\n\n[agentd: {text}]\n\n");
+    json!({ "sessionUpdate": "agent_message_chunk", "content": { "type": "text", "text": text } })
+}
+
 /// Returns the update that ends a tool call whose agent is gone.
 pub(super) fn interrupted(tool_call: &str) -> Value {
     json!({ "sessionUpdate": "tool_call_update", "toolCallId": tool_call, "status": "failed" })

@@ -8,6 +8,7 @@ use agentd_api::Code;
 use agentd_api::session::{Phase, SessionSpec, SessionView};
 use tokio::time::{Instant, sleep, timeout};
 
+use super::permission::Shows;
 use super::wire::Out;
 use crate::client::{Client, Terms};
 use crate::error::Error;
@@ -39,6 +40,8 @@ pub(super) struct Host {
     pub(super) out: Out,
     /// Directory with the editor's positions.
     pub(super) seen: Option<PathBuf>,
+    /// Questions that the editor can show.
+    pub(super) shows: Shows,
 }
 
 impl Host {

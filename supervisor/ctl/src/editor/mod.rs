@@ -39,6 +39,7 @@ use crate::error::Error;
 use crate::start::Starter;
 use host::Host;
 pub(crate) use host::Options;
+use permission::Shows;
 use server::Server;
 use wire::Out;
 
@@ -50,7 +51,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) async fn serve(client: Client, starter: Option<Starter>, options: Options) -> Result<(), Error> {
     let lines = lines::read(std::io::stdin()).map_err(Error::Setup)?;
     let (sender, writer) = lines::write(std::io::stdout()).map_err(Error::Setup)?;
-    let host = Host { client, starter, options: Arc::new(options), out: Out::new(sender), seen: seen::directory("") };
+    let (seen, shows) = (seen::directory(""), Shows::default());
+    let host = Host { client, starter, options: Arc::new(options), out: Out::new(sender), seen, shows };
     LocalSet::new().run_until(Server::new(host).run(lines)).await;
     let since = Instant::now();
     while !writer.is_finished() && since.elapsed() < LAST {

@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::host::{Host, is_same_directory, tell};
 use super::lines::Line;
+use super::permission::Shows;
 use super::session::{Command, Kind, Session, Subject};
 use super::wire::{
     INVALID_PARAMS, INVALID_REQUEST, Id, Incoming, METHOD_NOT_FOUND, NOT_FOUND, Refusal, params, parse, raw,
@@ -230,8 +231,11 @@ impl Server {
             protocol_version: u16,
             #[serde(default)]
             client_info: Value,
+            #[serde(default)]
+            client_capabilities: Value,
         }
-        let Hello { protocol_version, client_info } = params(given)?;
+        let Hello { protocol_version, client_info, client_capabilities } = params(given)?;
+        self.host.shows = Shows::of(&client_capabilities);
         if protocol_version != 1 {
             // The editor decides whether the version of the answer is enough.
             tell(

@@ -14,7 +14,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use agentd_api::event::TurnEnded;
-use agentd_api::session::{ConditionStatus, ConditionType, PermissionAnswer, PermissionOrigin, Phase, SessionStatus};
+use agentd_api::session::{
+    ConditionStatus, ConditionType, PermissionOrigin, PermissionRequest, Phase, PromptRequest, SessionStatus,
+};
 use agentd_api::{Body, Code, Event, TurnId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -153,11 +155,12 @@ impl Session {
         let until = status.as_ref().map_or(0, |status| status.last_seq);
         let starter = host.starter.clone();
         let seen = Seen::open(host.seen.as_deref(), &session);
+        let permissions = Permissions::new(&name, host.shows);
         Self {
             stream: EventStream::follow(client.clone(), session.clone(), StreamStart::After(0), starter),
             host,
             client,
-            permissions: Permissions::new(&name),
+            permissions,
             id: session,
             name,
             directory,
@@ -276,6 +279,13 @@ impl Session {
                 self.answer_changes().await;
                 self.refuse_all_changes(&condition.message).await;
             }
+            Body::Condition(condition)
+                if condition.kind == ConditionType::RateLimited
+                    && condition.status == ConditionStatus::True
+                    && mark.is_none() =>
+            {
+                self.update(&history::told(&condition.message), None).await;
+            }
             Body::PermissionRequested(requested) => self.permissions.requested(requested),
             Body::PermissionResolved(resolved) => {
                 self.permissions.resolved(&resolved.permission, &self.host.out).await;
@@ -320,7 +330,9 @@ impl Session {
                     self.send(params).await;
                 }
             }
-            (Some("session/request_permission"), Some(id), Some(params)) => self.permissions.sent(id, params),
+            (Some("session/request_permission" | "elicitation/create"), Some(id), Some(params)) => {
+                self.permissions.sent(id, params);
+            }
             (None, Some(id), _) => {
                 if let Some(update) = result.and_then(|result| self.settings.answered(id, result)) {
                     self.update(&update, mark).await;
@@ -360,8 +372,10 @@ impl Session {
             self.conversation.adopt(&status);
             self.permissions.adopt(&status.permissions);
         }
-        // The launch of a stale session waits for an answer, which only an open session can give.
-        let asks = self.conversation.permissions().iter().any(|request| request.origin == PermissionOrigin::Agentd);
+        // A launch that waits for an answer gets it only from an open session.
+        let is_question =
+            |request: &PermissionRequest| request.origin == PermissionOrigin::Agentd || request.elicitation.is_some();
+        let asks = self.conversation.permissions().iter().any(is_question);
         if !self.conversation.is_ready() && !asks {
             return;
         }
@@ -489,8 +503,8 @@ impl Session {
     }
 
     async fn prompt(&mut self, id: Id, blocks: &[Value]) {
-        let queued = match content::text(blocks) {
-            Ok(text) => self.queue(&text).await.map_err(|error| refusal::of(&error)),
+        let queued = match content::request(blocks) {
+            Ok(request) => self.queue(&request).await.map_err(|error| refusal::of(&error)),
             Err(refusal) => Err(refusal),
         };
         match queued {
@@ -500,13 +514,13 @@ impl Session {
     }
 
     /// Sends a prompt to the daemon. A session that has ended is started again.
-    async fn queue(&mut self, text: &str) -> Result<TurnId, Error> {
+    async fn queue(&mut self, request: &PromptRequest) -> Result<TurnId, Error> {
         self.client = self.host.reach().await?;
         self.count += 1;
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
         let key = format!("acp-{}-{}-{}", std::process::id(), now.as_nanos(), self.count);
         // With the key, a repeated request is one prompt.
-        let send = async || patiently(|| self.client.prompt_once(&self.id, text, &key)).await;
+        let send = async || patiently(|| self.client.prompt_once(&self.id, request, &key)).await;
         let accepted = match send().await {
             Err(error) if error.code() == Some(Code::WrongPhase) => {
                 self.host.woken(&self.client, &self.id).await?;
@@ -548,23 +562,14 @@ impl Session {
     }
 
     async fn answered(&mut self, id: u64, outcome: Result<Value, Value>) {
-        let Some(permission) = self.permissions.answered(id) else { return };
-        let answer = match outcome {
-            Ok(result) => match (result["outcome"]["outcome"].as_str(), result["outcome"]["optionId"].as_str()) {
-                (Some("selected"), Some(option)) => PermissionAnswer::Option(option.to_owned()),
-                // The daemon answers the requests of a cancelled turn.
-                (Some("cancelled"), _) if self.cancelling => return,
-                (Some("cancelled"), _) => PermissionAnswer::Deny,
-                _ => return tell(&self.name, "the editor's answer to a permission request cannot be read"),
-            },
-            // The request stays open for other clients.
-            Err(error) => {
-                let why = error["message"].as_str().unwrap_or_default();
-                return tell(&self.name, &format!("the editor cannot answer permission request {permission}: {why}"));
+        match self.permissions.answered(id, outcome, self.cancelling) {
+            Some(Ok((permission, answer))) => {
+                let answered = patiently(|| self.client.answer(&self.id, &permission, &answer)).await;
+                self.report(answered.map(drop));
             }
-        };
-        let answered = patiently(|| self.client.answer(&self.id, &permission, &answer)).await;
-        self.report(answered.map(drop));
+            Some(Err(why)) => tell(&self.name, &why),
+            None => {}
+        }
     }
 
     /// Reports the error of a call whose request has no answer. Losing a race with another client is no error.

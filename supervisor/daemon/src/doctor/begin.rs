@@ -1,19 +1,18 @@
 //! Checks obstacles to launches: a login shell that hangs, a forgotten drain, and an agent without a login.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentd_api::doctor::{Check, Finding, shell_word};
 use agentd_api::prerequisite::Outcome;
-use agentd_api::reason::AUTHENTICATION_REQUIRED;
-use agentd_api::session::{Condition, ConditionStatus, ConditionType, SessionView};
+use agentd_api::session::SessionView;
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotState};
 
 use agentd_api::chain;
 use agentd_environment::sources::HomeDiffers;
 use agentd_session::draining::DrainState;
 use agentd_session::generation::Generation;
+use agentd_session::refused_logins;
 
 /// Time limit of the login shell in this check, shorter than a launch's limit.
 const TIME: Duration = Duration::from_secs(10);
@@ -71,32 +70,14 @@ pub(super) fn draining(drain: &DrainState) -> Check {
         .run("agentctl drain --undo")
 }
 
-/// Checks whether an agent's last attempt to open a conversation was refused for lack of a login. Sessions that
-/// have not opened a conversation do not count.
+/// Checks whether an agent lacks a login, as its sessions show it.
 pub(super) fn login(sessions: &[SessionView]) -> Check {
-    let mut last: BTreeMap<String, (&SessionView, &Condition)> = BTreeMap::new();
-    for view in sessions {
-        let command = view.spec.command.as_ref().and_then(|command| command.first().cloned());
-        let Some(agent) = command.or_else(|| view.spec.agent.as_ref().map(ToString::to_string)) else { continue };
-        let asked = view.status.conditions.iter().find(|condition| {
-            condition.kind == ConditionType::ConversationReady && condition.status != ConditionStatus::Unknown
-        });
-        let Some(asked) = asked else { continue };
-        let newer = |known: &Condition| known.last_transition_time < asked.last_transition_time;
-        if last.get(&agent).is_none_or(|(_, known)| newer(known)) {
-            last.insert(agent, (view, asked));
-        }
-    }
-    let mut findings = Vec::new();
-    for (agent, (view, asked)) in last {
-        if asked.status != ConditionStatus::False || asked.reason != AUTHENTICATION_REQUIRED {
-            continue;
-        }
-        let summary = format!("{agent} is not logged in (session {}): {}", view.id, asked.message);
+    let refused = refused_logins(sessions).into_iter().map(|(agent, (view, condition))| {
+        let summary = format!("{agent} is not logged in (session {}): {}", view.id, condition.message);
         let remedy = "log in as the message describes, then resume the session";
-        findings.push(Finding::new(Outcome::Warn, summary, remedy).run(format!("agentctl resume {}", view.id)));
-    }
-    Check::of("login", &findings, "no agent was refused for lack of a login")
+        Finding::new(Outcome::Warn, summary, remedy).run(format!("agentctl resume {}", view.id))
+    });
+    Check::of("login", &refused.collect::<Vec<_>>(), "no agent was refused for lack of a login")
 }
 
 #[cfg(test)]
@@ -117,38 +98,6 @@ mod tests {
         let check = shell(Err("it hangs".into()), Some(&known));
         assert_eq!(check.outcome, Outcome::Warn);
         assert!(check.run[0].line.contains("'/opt/my shell' -l"), "{check:?}");
-    }
-
-    #[test]
-    fn a_session_without_a_conversation_does_not_count_for_the_login() {
-        let session = |id: &str, minute: u8, conditions: &[(&str, &str)]| -> SessionView {
-            let time = format!("2026-01-01T00:{minute:02}:00Z");
-            let condition = |(status, reason): &(&str, &str)| {
-                serde_json::json!({
-                    "type": "ConversationReady", "status": status, "reason": reason, "message": "it says why",
-                    "observed_generation": 1, "last_transition_time": time,
-                })
-            };
-            let conditions: Vec<_> = conditions.iter().map(condition).collect();
-            serde_json::from_value(serde_json::json!({
-                "id": id, "generation": 1, "created": time, "spec": { "directory": "/work", "agent": "a" },
-                "status": {
-                    "phase": "starting", "observed_generation": 1, "conditions": conditions, "launches": 1,
-                    "last_seq": 1, "updated": time,
-                },
-            }))
-            .unwrap()
-        };
-        let refused = session("refused", 1, &[("False", AUTHENTICATION_REQUIRED)]);
-        let check = |later: &SessionView| login(&[refused.clone(), later.clone()]);
-        for later in [session("begun", 2, &[]), session("again", 2, &[("Unknown", "Starting")])] {
-            let check = check(&later);
-            assert!(check.outcome == Outcome::Warn && check.summary.contains("refused"), "{check:?}");
-        }
-        for later in [session("opened", 2, &[("True", "NewConversation")]), session("lost", 2, &[("False", "Other")])] {
-            assert_eq!(check(&later).outcome, Outcome::Pass);
-        }
-        assert_eq!(check(&session("earlier", 0, &[("True", "NewConversation")])).outcome, Outcome::Warn);
     }
 
     #[test]

@@ -103,7 +103,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Abilities of the agent around opening conversations.
+/// Abilities of the agent around opening conversations and around prompts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools, reason = "an agent offers each of them or not, and any may stand beside any")]
 pub struct Capabilities {
@@ -119,6 +119,13 @@ pub struct Capabilities {
     pub mcp_http: bool,
     #[serde(default)]
     pub mcp_sse: bool,
+    /// Whether the agent takes images, sounds, and resources with their content, in prompts.
+    #[serde(default)]
+    pub image: bool,
+    #[serde(default)]
+    pub audio: bool,
+    #[serde(default)]
+    pub embedded: bool,
 }
 
 /// Result of `initialize`.
@@ -145,7 +152,10 @@ pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let mcp = |name| capabilities?.get("mcpCapabilities")?.get(name)?.as_bool();
     let (mcp_http, mcp_sse) = (mcp("http").unwrap_or(false), mcp("sse").unwrap_or(false));
     let login_methods = LoginMethod::of(&value);
-    let capabilities = Capabilities { load, resume, fork, directories, mcp_http, mcp_sse };
+    let prompt = |name| capabilities?.get("promptCapabilities")?.get(name)?.as_bool();
+    let prompt = |name| prompt(name).unwrap_or(false);
+    let (image, audio, embedded) = (prompt("image"), prompt("audio"), prompt("embeddedContext"));
+    let capabilities = Capabilities { load, resume, fork, directories, mcp_http, mcp_sse, image, audio, embedded };
     Ok(Initialized { protocol, capabilities, agent, login_methods })
 }
 

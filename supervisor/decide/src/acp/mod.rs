@@ -5,27 +5,34 @@
 //! and tolerantly: unknown updates, kinds and stop reasons are ignored.
 
 mod call;
+mod elicitation;
 mod id;
 mod incoming;
+mod limit;
 mod login;
 mod mcp;
 mod options;
 mod outgoing;
+mod prompt;
 mod usage;
 
 pub use call::Call;
+pub use elicitation::{Question, question, question_options};
 pub use incoming::{
     Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
     session_title, stop_reason, tool_call,
 };
+pub use limit::rate_limit;
 pub use login::authenticate;
 pub use mcp::{OwnServer, obstacle};
 pub use options::{
     OfferedOption, OptionKind, OptionUpdate, config_options, option_of, option_update, options, set_option,
 };
 pub use outgoing::{
-    Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, prompt, resume, unknown_method,
+    Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, question_answer, resume,
+    unknown_method,
 };
+pub use prompt::prompt;
 pub use usage::{ReportedUsage, usage};
 
 /// Names of the methods, as recorded in `agent.in` and `agent.out`.
@@ -42,8 +49,9 @@ pub mod method {
     pub const SET_MODE: &str = "session/set_mode";
     pub const SET_MODEL: &str = "session/set_model";
     pub const CANCEL: &str = "session/cancel";
-    /// The only request of an agent that agentd serves; `initialize` offers no other.
+    /// The requests of an agent that agentd serves; `initialize` offers no other.
     pub const REQUEST_PERMISSION: &str = "session/request_permission";
+    pub const ELICITATION: &str = "elicitation/create";
     pub const UPDATE: &str = "session/update";
 }
 

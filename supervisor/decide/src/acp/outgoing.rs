@@ -5,10 +5,12 @@ use std::path::{Path, PathBuf};
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
     AuthCapabilities, BooleanConfigOptionCapabilities, CancelNotification, ClientCapabilities,
-    ClientSessionCapabilities, ContentBlock, ForkSessionRequest, Implementation, InitializeRequest, LoadSessionRequest,
-    McpServer, NewSessionRequest, PromptRequest, RequestPermissionOutcome, RequestPermissionResponse,
-    ResumeSessionRequest, SelectedPermissionOutcome, SessionConfigOptionsCapabilities, TextContent,
+    ClientSessionCapabilities, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationUrlCapabilities,
+    ForkSessionRequest, Implementation, InitializeRequest, LoadSessionRequest, McpServer, NewSessionRequest,
+    RequestPermissionOutcome, RequestPermissionResponse, ResumeSessionRequest, SelectedPermissionOutcome,
+    SessionConfigOptionsCapabilities,
 };
+use agentd_api::elicitation::FormValues;
 use agentd_api::event::PermissionOutcome;
 use agentd_api::mcp::LaunchedServer;
 use serde::Serialize;
@@ -16,7 +18,7 @@ use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use super::mcp::{OwnServer, servers};
-use super::{Capabilities, id, method};
+use super::{Capabilities, elicitation, id, method};
 
 #[derive(Serialize)]
 struct Call<'a, P> {
@@ -27,17 +29,20 @@ struct Call<'a, P> {
     params: P,
 }
 
-fn line<P: Serialize>(id: Option<u64>, method: &str, params: P) -> Box<RawValue> {
+pub(super) fn line<P: Serialize>(id: Option<u64>, method: &str, params: P) -> Box<RawValue> {
     to_raw_value(&Call { jsonrpc: "2.0", id, method, params })
         .expect("the protocol's types have string keys and no failing serializer")
 }
 
 /// Builds `initialize` with agentd's name and version. Offers neither files nor terminals: the agent's own tools
-/// work in the agent's own environment. Takes options that are on or off, and logins at a terminal, which
-/// `agentctl agent login` runs.
+/// work in the agent's own environment. Takes options that are on or off, questions with a form or a page, and
+/// logins at a terminal, which `agentctl agent login` runs.
 pub fn initialize(id: u64) -> Box<RawValue> {
     let options = SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new());
+    let questions =
+        ElicitationCapabilities::new().form(ElicitationFormCapabilities::new()).url(ElicitationUrlCapabilities::new());
     let capabilities = ClientCapabilities::default()
+        .elicitation(questions)
         .session(ClientSessionCapabilities::new().config_options(options))
         .auth(AuthCapabilities::new().terminal(true));
     let request = InitializeRequest::new(ProtocolVersion::V1)
@@ -88,18 +93,6 @@ pub fn fork(id: u64, conversation: &str, with: Surroundings<'_>) -> Box<RawValue
     line(Some(id), method::FORK, request.additional_directories(with.further.to_vec()))
 }
 
-/// Builds `session/prompt`. Each of agentd's `notes` is a separate text block before the client's text.
-pub fn prompt<'a>(
-    id: u64,
-    conversation: &str,
-    notes: impl IntoIterator<Item = &'a str>,
-    text: &'a str,
-) -> Box<RawValue> {
-    let texts = notes.into_iter().chain(std::iter::once(text));
-    let content = texts.map(|text| ContentBlock::Text(TextContent::new(text))).collect();
-    line(Some(id), method::PROMPT, PromptRequest::new(conversation.to_owned(), content))
-}
-
 pub fn cancel(conversation: &str) -> Box<RawValue> {
     line(None, method::CANCEL, CancelNotification::new(conversation.to_owned()))
 }
@@ -130,6 +123,12 @@ pub fn permission_answer(id: &Value, outcome: &PermissionOutcome) -> Box<RawValu
         PermissionOutcome::Cancelled => RequestPermissionOutcome::Cancelled,
     };
     let answer = Answer { jsonrpc: "2.0", id, result: Some(RequestPermissionResponse::new(outcome)), error: None };
+    to_raw_value(&answer).expect("as above")
+}
+
+/// Builds the answer to a question, with the agent's id of the request and the values of the form.
+pub fn question_answer(id: &Value, outcome: &PermissionOutcome, form: Option<&FormValues>) -> Box<RawValue> {
+    let answer = Answer { jsonrpc: "2.0", id, result: Some(elicitation::result(outcome, form)), error: None };
     to_raw_value(&answer).expect("as above")
 }
 
@@ -185,6 +184,7 @@ mod tests {
             (initialize(1), r#""method":"initialize","params":{"protocolVersion":1,"#),
             (initialize(1), r#""session":{"configOptions":{"boolean":{}}}"#),
             (initialize(1), r#""auth":{"terminal":true}"#),
+            (initialize(1), r#""elicitation":{"form":{},"url":{}}"#),
             (new_conversation(2, with), r#""params":{"cwd":"/work","mcpServers":[]"#),
             (new_conversation(2, more), r#""additionalDirectories":["/more"]"#),
             (load(3, "c", more), r#""additionalDirectories":["/more"]"#),
@@ -193,8 +193,6 @@ mod tests {
             (load(3, "c", with), r#""method":"session/load","#),
             (resume(4, "c", with), r#""method":"session/resume","params":{"sessionId":"c","cwd":"/work""#),
             (fork(4, "c", with), r#""method":"session/fork","params":{"sessionId":"c","cwd":"/work""#),
-            (prompt(5, "c", None, "hi"), r#""prompt":[{"type":"text","text":"hi"}]"#),
-            (prompt(5, "c", Some("n"), "hi"), r#""prompt":[{"type":"text","text":"n"},{"type":"text","text":"hi"}]"#),
             (cancel("c"), r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"c"}}"#),
             (
                 permission_answer(&Value::from("a"), &PermissionOutcome::Selected("o".into())),

@@ -30,7 +30,6 @@ fn built(changes: &[(&str, VariableChangeKind)]) -> EnvironmentBuilt {
         changes: changes.iter().map(change).collect(),
         home: None,
         key_logins: Vec::new(),
-        known: None,
         places: BTreeMap::new(),
         held: Vec::new(),
         killed: 0,
@@ -427,7 +426,9 @@ proptest! {
         let note = of_state(&state, mode, &Template::built_in());
         prop_assert_eq!(note.error, None);
         prop_assert_eq!(note.text.is_some(), mode != ResumeNote::Off);
-        let line = crate::acp::prompt(1, "c", note.text.as_deref(), &prompt).to_string();
+        let content = (prompt.as_str(), &[][..]);
+        let line = crate::acp::prompt(1, "c", note.text.as_deref(), content, crate::acp::Capabilities::default());
+        let line = line.to_string();
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         let blocks = line["params"]["prompt"].as_array().unwrap();
         prop_assert_eq!(blocks.last().unwrap()["text"].as_str(), Some(prompt.as_str()));

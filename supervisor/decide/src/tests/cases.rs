@@ -1,6 +1,6 @@
 //! Tests single cases of a session's rules in the model world.
 
-use agentd_api::event::{Body, Cause, LaunchReason, LaunchStarted, SyntheticCause, TurnEnded};
+use agentd_api::event::{Body, Cause, LaunchReason, LaunchStarted, OpenedBy, SyntheticCause, TurnEnded};
 use agentd_api::session::{ConditionStatus, ConditionType, PermissionAnswer, PermissionPolicy, Phase, RestartPolicy};
 use agentd_api::{Code, Event};
 use jiff::Timestamp;
@@ -8,8 +8,8 @@ use serde_json::json;
 
 use super::super::next::{Step, next};
 use super::super::rules::{Command, LaunchBounds, LaunchTerms, Refusal, decide};
-use super::super::state::State;
-use super::super::waits::waits;
+use super::super::state::{Pending, Run, State};
+use super::super::waits::{Wait, waits};
 use super::{Act, World, opened_world, ready};
 
 #[test]
@@ -62,7 +62,9 @@ fn an_agent_that_can_neither_load_nor_resume_gets_a_new_conversation_and_a_condi
 #[test]
 fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later() {
     let mut world = ready(PermissionPolicy::Ask);
-    world.ask(Command::Prompt { text: "go".into(), schema: None, key: None, requester: None }).unwrap();
+    world
+        .ask(Command::Prompt { text: "go".into(), parts: Vec::new(), schema: None, key: None, requester: None })
+        .unwrap();
     world.settle();
     world.agent_asks(true);
     world.settle();
@@ -79,7 +81,9 @@ fn a_cancelled_turns_questions_are_answered_cancelled_even_those_that_come_later
 fn each_refusal_has_a_code_and_says_what_can_be_done() {
     let mut world = ready(PermissionPolicy::Ask);
     for _ in 0..4 {
-        world.ask(Command::Prompt { text: "go".into(), schema: None, key: None, requester: None }).unwrap();
+        world
+            .ask(Command::Prompt { text: "go".into(), parts: Vec::new(), schema: None, key: None, requester: None })
+            .unwrap();
         world.settle();
     }
     let problem = |world: &mut World, command| world.ask(command).unwrap_err().problem();
@@ -93,8 +97,14 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
     world.ask(answer("p1")).unwrap();
     world.settle();
     for (command, code) in [
-        (Command::Prompt { text: "more".into(), schema: None, key: None, requester: None }, Code::QueueFull),
-        (Command::Prompt { text: " \n".into(), schema: None, key: None, requester: None }, Code::InvalidRequest),
+        (
+            Command::Prompt { text: "more".into(), parts: Vec::new(), schema: None, key: None, requester: None },
+            Code::QueueFull,
+        ),
+        (
+            Command::Prompt { text: " \n".into(), parts: Vec::new(), schema: None, key: None, requester: None },
+            Code::InvalidRequest,
+        ),
         (Command::Cancel { turn: Some("t9".parse().unwrap()), cause: Cause::default() }, Code::NoSuchTurn),
         (Command::Resume { fresh: false, terms: LaunchTerms::default() }, Code::WrongPhase),
         (answer("p1"), Code::PermissionAnswered),
@@ -106,7 +116,11 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
     world.ask(Command::Stop { reason: "x".into(), cause: Cause::default() }).unwrap();
     world.settle();
     assert_eq!(
-        problem(&mut world, Command::Prompt { text: "x".into(), schema: None, key: None, requester: None }).code,
+        problem(
+            &mut world,
+            Command::Prompt { text: "x".into(), parts: Vec::new(), schema: None, key: None, requester: None }
+        )
+        .code,
         Code::WrongPhase
     );
     assert_eq!(problem(&mut world, Command::Cancel { turn: None, cause: Cause::default() }).code, Code::WrongPhase);
@@ -115,7 +129,9 @@ fn each_refusal_has_a_code_and_says_what_can_be_done() {
 /// Returns a session with a running turn, whose agent is restarted after a crash.
 fn busy() -> World {
     let mut world = opened_world(PermissionPolicy::Ask, RestartPolicy::OnFailure);
-    world.ask(Command::Prompt { text: "go".into(), schema: None, key: None, requester: None }).unwrap();
+    world
+        .ask(Command::Prompt { text: "go".into(), parts: Vec::new(), schema: None, key: None, requester: None })
+        .unwrap();
     world.settle();
     assert_eq!(world.phase(), Phase::Busy);
     world
@@ -188,7 +204,7 @@ fn a_stop_before_the_restart_cancels_it_and_a_resume_makes_it_at_once() {
     };
     let mut world = crashed();
     world
-        .ask(Command::Prompt { text: "next".into(), schema: None, key: None, requester: None })
+        .ask(Command::Prompt { text: "next".into(), parts: Vec::new(), schema: None, key: None, requester: None })
         .expect("it waits for the restart");
     world.ask(Command::Stop { reason: "test".into(), cause: Cause::default() }).expect("there is a restart to stop");
     world.settle();
@@ -239,7 +255,9 @@ fn an_agent_that_has_lost_its_conversation_is_started_again_like_one_that_crashe
             break;
         }
         assert_eq!(world.phase(), Phase::BackingOff, "crash {crash}");
-        world.ask(Command::Prompt { text: "again".into(), schema: None, key: None, requester: None }).unwrap();
+        world
+            .ask(Command::Prompt { text: "again".into(), parts: Vec::new(), schema: None, key: None, requester: None })
+            .unwrap();
         world.act(&Act::TimePasses { which: 0 });
         world.act(&Act::AgentStarts { can_load: true });
         for _ in 0..2 {
@@ -258,7 +276,7 @@ fn a_stop_while_an_agent_without_its_conversation_is_ended_keeps_it_from_being_s
     world.write(batch);
     assert_eq!(world.phase(), Phase::Stopping);
     world
-        .ask(Command::Prompt { text: "next".into(), schema: None, key: None, requester: None })
+        .ask(Command::Prompt { text: "next".into(), parts: Vec::new(), schema: None, key: None, requester: None })
         .expect("it waits for the restart");
     world.ask(Command::Stop { reason: "test".into(), cause: Cause::default() }).unwrap();
     world.settle();
@@ -288,7 +306,8 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
         let turn = agentd_api::TurnId::numbered(state.next_turn);
         let (prompt, key) = ("go".to_owned(), key.map(str::to_owned));
         let (schema, is_startup, requester) = (None, false, None);
-        let queued = agentd_api::event::TurnQueued { turn, prompt, schema, is_startup, key, requester };
+        let queued =
+            agentd_api::event::TurnQueued { turn, prompt, parts: Vec::new(), schema, is_startup, key, requester };
         let time = Timestamp::from_second(second).unwrap();
         state.apply(&Event { seq: state.seq + 1, time, body: Body::TurnQueued(queued) });
     };
@@ -317,7 +336,13 @@ fn the_key_of_a_prompt_is_kept_for_a_day_by_the_times_of_the_records_and_of_very
 #[test]
 fn a_repeated_prompt_is_answered_from_the_journals_beginning_when_earlier_records_are_lost() {
     let mut world = busy();
-    let prompt = || Command::Prompt { text: "go on".into(), schema: None, key: Some("k".into()), requester: None };
+    let prompt = || Command::Prompt {
+        text: "go on".into(),
+        parts: Vec::new(),
+        schema: None,
+        key: Some("k".into()),
+        requester: None,
+    };
     world.ask(prompt()).unwrap();
     // The journal lost all records before this prompt.
     world.state.keys.iter_mut().for_each(|key| key.seq = 0);
@@ -347,6 +372,45 @@ fn a_question_without_options_can_be_denied_and_a_client_that_allows_it_is_told_
     world.settle();
     assert!(world.agent.as_ref().unwrap().unanswered.is_empty(), "the agent waits for an answer still");
     assert_eq!(world.phase(), Phase::Busy);
+}
+
+#[test]
+fn a_question_with_a_form_takes_values_that_fit_and_no_rule_answers_it() {
+    let mut world = busy();
+    world.agent.as_mut().unwrap().unanswered.push(200);
+    let schema = json!({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}});
+    let params = json!({"sessionId": "c", "mode": "form", "message": "How many?", "requestedSchema": schema});
+    world.says(&json!({"id": 200, "method": "elicitation/create", "params": params}));
+    world.settle();
+    let permission = world.state.permissions[0].request.id.clone();
+    let answer = |answer| Command::Answer { permission: permission.clone(), answer, cause: Cause::default() };
+    let form = |values| PermissionAnswer::Form(serde_json::from_value(values).unwrap());
+    for wrong in [PermissionAnswer::Allow, form(json!({})), form(json!({"n": "x"})), form(json!({"n": 1, "m": 1}))] {
+        let refusal = world.ask(answer(wrong)).unwrap_err();
+        assert!(matches!(refusal, Refusal::Form { .. }), "{refusal}");
+    }
+    assert!(matches!(
+        world.ask(answer(PermissionAnswer::Option("yes".into()))).unwrap_err(),
+        Refusal::NoSuchOption { .. }
+    ));
+    world.ask(answer(form(json!({"n": 3})))).unwrap();
+    world.settle();
+    assert!(world.agent.as_ref().unwrap().unanswered.is_empty(), "the agent waits for an answer still");
+    assert_eq!(world.phase(), Phase::Busy);
+}
+
+#[test]
+fn a_question_before_the_conversation_is_open_stops_the_clock_of_the_launch() {
+    let mut world = busy();
+    world.state.permissions.clear();
+    let Run::Running(running) = &mut world.state.run else { panic!() };
+    running.turn = None;
+    running.pending.insert(90, Pending::Open(OpenedBy::New));
+    assert!(waits(&world.state, &world.facts()).iter().any(|wait| matches!(wait, Wait::Open { .. })));
+    world.says(&json!({"id": 200, "method": "elicitation/create", "params": {"mode": "form", "message": "m"}}));
+    world.settle();
+    assert_eq!(world.state.permissions.len(), 1, "it is asked although no turn runs");
+    assert!(waits(&world.state, &world.facts()).iter().all(|wait| !matches!(wait, Wait::Open { .. })));
 }
 
 #[test]

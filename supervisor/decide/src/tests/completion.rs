@@ -46,7 +46,7 @@ fn batch_session(queued: usize) -> World {
 }
 
 fn prompt(schema: Option<Value>) -> Command {
-    Command::Prompt { text: "go".into(), schema, key: None, requester: None }
+    Command::Prompt { text: "go".into(), parts: Vec::new(), schema, key: None, requester: None }
 }
 
 fn outcome(world: &World) -> Option<(Phase, Outcome)> {

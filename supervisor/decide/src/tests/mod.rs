@@ -10,7 +10,7 @@ use agentd_api::event::{
 use agentd_api::isolation::Isolated;
 use agentd_api::session::{PermissionAnswer, PermissionPolicy, Phase, RestartPolicy, ResumeNote, SessionSpec};
 use agentd_api::staleness::StalePolicy;
-use jiff::Timestamp;
+use jiff::{Timestamp, tz::TimeZone};
 use proptest::prelude::*;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -142,6 +142,7 @@ impl World {
             spec: &self.spec,
             generation: 1,
             now: Timestamp::UNIX_EPOCH,
+            zone: const { &TimeZone::UTC },
             replay_quiet: std::time::Duration::from_millis(1),
             agent: "a",
             rules: &[],
@@ -327,7 +328,10 @@ impl World {
         };
         match act {
             Act::Prompt => {
-                client(self, Command::Prompt { text: "hi".into(), schema: None, key: None, requester: None });
+                client(
+                    self,
+                    Command::Prompt { text: "hi".into(), parts: Vec::new(), schema: None, key: None, requester: None },
+                );
             }
             Act::Cancel => client(self, Command::Cancel { turn: None, cause: Cause::default() }),
             Act::Stop => client(self, Command::Stop { reason: "test".into(), cause: Cause::default() }),
@@ -344,6 +348,7 @@ impl World {
             Act::AgentStarts { can_load } => self.start_agent(*can_load),
             Act::AgentAnswers { well } => self.agent_answers(*well),
             Act::AgentForgets => self.agent_answers_or_fails(Some(-32002)),
+            Act::AgentIsLimited => self.agent_answers_or_fails(Some(429)),
             Act::AgentAsks { permission } => self.agent_asks(*permission),
             Act::AgentDies => self.agent_ends(false),
             Act::DaemonStops => self.down = true,
@@ -401,6 +406,7 @@ enum Act {
     },
     /// The program behind the adapter has died.
     AgentForgets,
+    AgentIsLimited,
     AgentAsks {
         permission: bool,
     },
@@ -433,6 +439,7 @@ fn act() -> impl Strategy<Value = Act> {
         4 => any::<bool>().prop_map(|can_load| Act::AgentStarts { can_load }),
         8 => prop::bool::weighted(0.9).prop_map(|well| Act::AgentAnswers { well }),
         1 => Just(Act::AgentForgets),
+        1 => Just(Act::AgentIsLimited),
         2 => any::<bool>().prop_map(|permission| Act::AgentAsks { permission }),
         1 => Just(Act::AgentDies),
         1 => Just(Act::DaemonStops),
@@ -468,12 +475,13 @@ proptest! {
         world.come_to_the_end();
         prop_assert!(world.phase().is_over(), "{:?}", world.phase());
 
-        let (mut queued, mut started, mut ended) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        let (mut queued, mut started, mut ended) = (BTreeMap::new(), BTreeMap::<_, i32>::new(), BTreeMap::new());
         let (mut requested, mut resolved) = (BTreeMap::new(), BTreeMap::new());
         for event in &world.journal {
             match &event.body {
                 Body::TurnQueued(turn) => *queued.entry(turn.turn.clone()).or_insert(0) += 1,
                 Body::TurnStarted(turn) => *started.entry(turn.turn.clone()).or_insert(0) += 1,
+                Body::TurnLimited(turn) => *started.entry(turn.turn.clone()).or_insert(0) -= 1,
                 Body::TurnEnded(TurnEnded { turn, .. }) => *ended.entry(turn.clone()).or_insert(0) += 1,
                 Body::PermissionRequested(request) => *requested.entry(request.request.id.clone()).or_insert(0) += 1,
                 Body::PermissionResolved(answer) => *resolved.entry(answer.permission.clone()).or_insert(0) += 1,
@@ -483,7 +491,7 @@ proptest! {
         let completions = world.journal.iter().filter(|event| matches!(event.body, Body::SessionCompleted(_))).count();
         prop_assert_eq!(completions, usize::from(!interactive), "a session that is not interactive completes once");
         prop_assert!(!world.state.awaits_completion());
-        prop_assert!(started.values().all(|&times| times == 1), "a turn was started twice: {started:?}");
+        prop_assert!(started.values().all(|&times| times == 1 || times == 0), "a turn was started twice: {started:?}");
         prop_assert!(queued.values().chain(ended.values()).all(|&times| times == 1));
         prop_assert!(ended.keys().all(|turn| queued.contains_key(turn)));
         prop_assert_eq!(&requested, &resolved);
@@ -510,6 +518,7 @@ fn answered_turn_with_another_end(journal: &[Event]) -> Option<TurnEnded> {
         match &event.body {
             Body::TurnStarted(turn) => drop(asked.insert(turn.rpc, turn.turn.clone())),
             Body::LaunchStarted(_) => asked.clear(),
+            Body::TurnLimited(limited) => drop(answers.remove(&limited.turn)),
             Body::AgentOut(line) => {
                 let line: Value = serde_json::from_str(line.get()).unwrap();
                 let turn =
@@ -541,6 +550,7 @@ fn launch_over_an_open_turn(journal: &[Event]) -> Option<LaunchStarted> {
     for event in journal {
         match &event.body {
             Body::TurnStarted(turn) => drop(open.insert(turn.turn.to_string())),
+            Body::TurnLimited(turn) => drop(open.remove(turn.turn.as_str())),
             Body::TurnEnded(turn) => drop(open.remove(turn.turn.as_str())),
             Body::PermissionRequested(asked) => drop(open.insert(asked.request.id.to_string())),
             Body::PermissionResolved(answer) => drop(open.remove(answer.permission.as_str())),
@@ -561,7 +571,7 @@ fn notes_follow_each_new_start(journal: &[Event]) -> bool {
         }
         Body::TurnStarted(turn) => {
             worked = true;
-            let right = turn.note.is_some() == due;
+            let right = turn.note.is_some() == (due || turn.again);
             due = false;
             right
         }

@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use agentd_api::ByteString;
 use agentd_api::degraded::{MissingKind, MissingPart};
 use agentd_api::environment::{EnvironmentView, VariableView};
 use agentd_api::event::StaleVariable;
 use jiff::{SignedDuration, Timestamp};
 
-use crate::merge::Environment;
+use crate::merge::{CONVERSATION, Environment};
 use crate::pipeline::files::SessionFile;
 
 /// Result of a renewal.
@@ -65,9 +66,19 @@ pub(super) fn providers(view: &EnvironmentView) -> BTreeSet<&str> {
     variables.chain(dropped).collect()
 }
 
-/// Returns why a stored environment cannot be restored: its launch left out a part, a value has expired, or a file
-/// was never stored.
-pub fn restore_obstacle(view: &EnvironmentView, now: Timestamp) -> Option<String> {
+/// Returns why a stored environment cannot be restored. Its launch left out a part, a value has expired, a file was
+/// never stored, or it has the place of another conversation. `pinned` has the variables that name the
+/// place of the present one.
+pub fn restore_obstacle(
+    view: &EnvironmentView,
+    pinned: &BTreeMap<String, Option<ByteString>>,
+    now: Timestamp,
+) -> Option<String> {
+    let providers = view.variables.iter().map(|one| (&one.name, &one.provider));
+    let mut providers = providers.chain(view.dropped.iter().map(|one| (&one.name, &one.provider)));
+    if let Some((name, _)) = providers.find(|(name, by)| *by == CONVERSATION && !pinned.contains_key(*name)) {
+        return Some(format!("{name} has the value for the conversation before"));
+    }
     let over = |expires: Option<Timestamp>| expires.filter(|expires| *expires <= now);
     let variables = view.variables.iter().chain(&view.missing).map(|one| (&one.name, &one.provider, one.expires_at));
     let dropped = view.dropped.iter().map(|one| (&one.name, &one.provider, one.expires_at));
@@ -314,11 +325,26 @@ mod tests {
     fn expired_values_are_not_restored() {
         let view = environment(100, &[vec![limited(Change::set("X", "1"), 50), Change::set("Y", "1")]]);
         let view = view.full_view(at(100), 1);
-        assert_eq!(restore_obstacle(&view, at(149)), None);
-        let why = restore_obstacle(&view, at(150)).unwrap();
+        let obstacle = |now| restore_obstacle(&view, &BTreeMap::new(), now);
+        assert_eq!(obstacle(at(149)), None);
+        let why = obstacle(at(150)).unwrap();
         assert!(why.starts_with("X of p1 expired at 1970-01-01T00:02:30Z"), "{why}");
         let view = environment(100, &[vec![file("one")]]).full_view(at(100), 1);
-        assert!(restore_obstacle(&view, at(100)).unwrap().contains("TOKEN_FILE"));
+        assert!(restore_obstacle(&view, &BTreeMap::new(), at(100)).unwrap().contains("TOKEN_FILE"));
+    }
+
+    #[test]
+    fn the_place_of_another_conversation_is_not_restored() {
+        for change in [Change::set("CODEX_HOME", "/a"), Change::unset("CODEX_HOME", None)] {
+            let mut had = environment(100, &[vec![Change::set("CODEX_HOME", "/b")]]);
+            had.apply(CONVERSATION, 2, vec![change]).unwrap();
+            assert_eq!(had.held(), ["CODEX_HOME"]);
+            let view = had.full_view(at(100), 1);
+            let pinned = BTreeMap::from([("CODEX_HOME".to_owned(), None)]);
+            assert_eq!(restore_obstacle(&view, &pinned, at(100)), None);
+            let why = restore_obstacle(&view, &BTreeMap::new(), at(100)).unwrap();
+            assert!(why.starts_with("CODEX_HOME has the value"), "{why}");
+        }
     }
 
     #[test]

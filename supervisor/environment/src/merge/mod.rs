@@ -25,6 +25,9 @@ pub use drift::{drift, with_secrets};
 use entry::{Entry, Step, StepEffect};
 pub use view::without_secrets;
 
+/// Step that gives variables the values of the beginning of the conversation. No provider can have such a name.
+pub(crate) const CONVERSATION: &str = "env (conversation)";
+
 /// A session's environment with its provenance. Names are sorted, so equal content has an equal digest.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Environment {
@@ -44,8 +47,6 @@ pub struct Environment {
     pub scripts: Vec<ScriptRun>,
     /// Parts that a degraded launch left out.
     pub without: Vec<MissingPart>,
-    /// Pinned variables that would have had other values.
-    pub held: Vec<String>,
 }
 
 /// Numbers of background processes that the login shell and the scripts left, by their treatment.
@@ -87,6 +88,12 @@ pub enum InvalidChange {
 const FILE_NAME: usize = 64;
 
 impl Environment {
+    /// Returns the variables that have their values from the beginning of the conversation, and would have others.
+    pub fn held(&self) -> Vec<String> {
+        let is_held = |entry: &Entry| entry.last().is_some_and(|step| step.provider == CONVERSATION);
+        self.entries.iter().filter(|(_, entry)| is_held(entry)).map(|(name, _)| name.clone()).collect()
+    }
+
     /// Returns an empty environment whose files belong in `directory`.
     pub fn with_files_in(directory: PathBuf) -> Self {
         Self { directory, ..Self::default() }

@@ -126,7 +126,8 @@ impl Pipeline {
         } else {
             self.finish(target, &real, &taken, secrets, &login, scope.steps(), &mut environment)
         };
-        self.conclude(provided, finished, taken, &login, environment)
+        let known = if provided.has_failed { None } else { known(target, &login, &environment).await };
+        self.conclude(provided, finished, taken, &login, environment).map(|built| BuiltEnvironment { known, ..built })
     }
 
     /// Restores a stored environment without running a provider. Named secrets are read again.
@@ -159,7 +160,9 @@ impl Pipeline {
         }
         // The stored environment already holds the variables that the scopes gave.
         let finished = self.finish(target, &real, &taken, secrets, &login, Vec::new(), &mut environment);
-        self.conclude(StepResults::default(), finished, taken, &login, environment)
+        let known = known(target, &login, &environment).await;
+        let concluded = self.conclude(StepResults::default(), finished, taken, &login, environment);
+        concluded.map(|built| BuiltEnvironment { known, ..built })
     }
 
     /// Turns the results into a `BuiltEnvironment` or a `BuildFailure`, and hides all known secrets in the messages.
@@ -196,6 +199,7 @@ impl Pipeline {
                 Ok(BuiltEnvironment {
                     hidden: hidden.values().into_iter().map(ByteString::from).collect(),
                     environment,
+                    known: None,
                     secret_variables: taken.given.iter().map(|given| given.variable.clone()).collect(),
                     secrets: taken.given.into_iter().map(|given| given.name).collect(),
                     missing: taken.missing,
@@ -218,6 +222,7 @@ impl Pipeline {
             chosen: Arc::clone(&target.chosen),
             hidden: Arc::clone(hidden),
             captured: OnceCell::new(),
+            known: OnceCell::new(),
             purpose,
         })
     }
@@ -281,12 +286,7 @@ impl Pipeline {
             is_degraded: target.is_degraded,
             without: Mutex::default(),
         });
-        let known = match target.known {
-            None if is_own && scope::has_identity(plugin) => {
-                identity::identify(&target.command, environment.get("PATH"), &target.places.cwd).await
-            }
-            known => known,
-        };
+        let known = if is_own && scope::has_identity(plugin) { known(target, login, environment).await } else { None };
         let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, known.map(KnownAgent::name));
         if is_own && step.plugin.name == config::ENV_SCRIPT {
             workflow::add(&mut settings, &target.places);
@@ -375,4 +375,14 @@ fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose
         (Purpose::Launch, Some(message), Some(broke)) => CallOutcome::Fault(broke, message),
         (Purpose::Launch, Some(message), None) => CallOutcome::Reported(message),
     })
+}
+
+/// Returns the known agent of the session. An agent that the configuration names comes before an agent that the command
+/// shows. The command is looked at once in a build.
+async fn known(target: &Target, login: &SharedLogin, environment: &Environment) -> Option<&'static KnownAgent> {
+    let look = || identity::identify(&target.command, environment.get("PATH"), &target.places.cwd);
+    match target.known {
+        Some(known) => Some(known),
+        None => *login.known.get_or_init(look).await,
+    }
 }

@@ -13,14 +13,12 @@ use super::services::SharedLogin;
 use super::{BuildError, OWN, Pipeline, SESSION_VARIABLE, SOCKET_VARIABLE, Target};
 use crate::login::capture::Capture;
 use crate::merge::functions;
-use crate::merge::{Background, Environment};
+use crate::merge::{Background, CONVERSATION, Environment};
 use crate::script::directories::ResolvedPlaces;
 use crate::secrets::{self, SecretResults, SecretValue, Secrets};
 use agentd_config::Children;
 use agentd_plugin_set::PipelineStep;
 
-/// Name of the step that gives variables the values of the beginning of the conversation.
-const CONVERSATION: &str = "conversation";
 /// Reason why a variable that was not set at the beginning of a conversation is unset.
 const HELD: &str = "was not set when the conversation began, and names where the agent keeps it";
 
@@ -82,16 +80,13 @@ impl Pipeline {
 
 /// Gives the pinned variables their values.
 fn hold(target: &Target, number: usize, environment: &mut Environment) -> Result<(), BuildError> {
-    let differs = |(name, value): &&(String, Option<ByteString>)| {
-        environment.get(name) != value.as_ref().map(ByteString::as_bytes)
-    };
-    let held: Vec<&(String, Option<ByteString>)> = target.pinned.iter().filter(differs).collect();
-    let change = |(name, value): &(String, Option<ByteString>)| match value {
-        Some(value) => Change::set(name, value.as_bytes()),
+    let pinned = target.pinned.iter().map(|(name, value)| (name, value.as_ref().map(ByteString::as_bytes)));
+    let differing = pinned.filter(|(name, value)| environment.get(name) != *value);
+    let changes = differing.map(|(name, value)| match value {
+        Some(value) => Change::set(name, value),
         None => Change::unset(name, Some(HELD.to_owned())),
-    };
-    let changes = held.iter().copied().map(change).collect();
-    environment.held = held.into_iter().map(|(name, _)| name.clone()).collect();
+    });
+    let changes = changes.collect();
     let number = u32::try_from(number).unwrap_or(u32::MAX);
     environment
         .apply(CONVERSATION, number, changes)
@@ -130,6 +125,6 @@ pub(crate) fn fill(
 pub(super) fn own_steps(steps: &[PipelineStep]) -> BTreeSet<String> {
     let named = |own: bool| steps.iter().filter(move |step| step.plugin.is_built_in() == own).map(|step| &step.name);
     let plugins: BTreeSet<&String> = named(false).collect();
-    let own = named(true).cloned().chain([secrets::STEP, OWN, CONVERSATION].map(str::to_owned));
+    let own = named(true).cloned().chain([secrets::STEP.to_owned(), OWN.to_owned()]);
     own.filter(|name| !plugins.contains(name)).collect()
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 use agentd_api::ByteString;
 use agentd_api::facts::ScriptDigests;
 use agentd_api::reason;
+use agentd_catalogue::KnownAgent;
 use agentd_config::{self as config, Children, Config, Functions};
 use agentd_plugin_host::CallError;
 use agentd_plugin_set::{PipelineStep, Unusable};
@@ -94,8 +95,10 @@ pub struct BuiltEnvironment {
     pub hidden: Vec<ByteString>,
     /// Names of the configured secrets that the environment holds.
     pub secrets: Vec<String>,
-    /// Variables with their values.
+    /// Variables that have the configured secrets.
     pub secret_variables: Vec<String>,
+    /// The known agent of the session.
+    pub known: Option<&'static KnownAgent>,
     /// Optional secrets that could not be read.
     pub missing: Vec<MissingSecret>,
     /// Error messages of the providers that failed and that every launch skips.

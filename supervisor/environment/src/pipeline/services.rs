@@ -9,6 +9,7 @@ use agentd_api::chain;
 use agentd_api::degraded::MissingPart;
 use agentd_api::environment::ScriptRun;
 use agentd_api::scripts::ScriptState;
+use agentd_catalogue::KnownAgent;
 use agentd_keeper::protocol::Attributes;
 use agentd_plugin_host::{Failure, LogLevel, MachineServices, Plugin, Services, SourcedScript};
 use tokio::sync::OnceCell;
@@ -73,6 +74,8 @@ pub(crate) struct SharedLogin {
     pub chosen: Arc<SessionSnapshot>,
     pub hidden: Arc<HiddenValues>,
     pub captured: OnceCell<Snapshot>,
+    /// The known agent that the command shows.
+    pub known: OnceCell<Option<&'static KnownAgent>>,
     pub(super) purpose: Purpose,
 }
 

@@ -1,5 +1,6 @@
 //! Describes the session and the launch for which an environment is built.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -27,7 +28,7 @@ pub struct Target {
     /// The known agent that the configuration names. Without it, the command is recognised.
     pub known: Option<&'static KnownAgent>,
     /// Variables that keep their values over the launches of a conversation; `None` unsets one.
-    pub pinned: Vec<(String, Option<ByteString>)>,
+    pub pinned: BTreeMap<String, Option<ByteString>>,
     pub scopes: Scopes,
     pub launch: u64,
     /// Whether the build leaves out parts that fail, as for a degraded launch.

@@ -16,7 +16,7 @@
 
 mod run;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use agentd_api::ByteString;
@@ -219,6 +219,15 @@ pub struct NewRecord {
     /// Whether to replace placeholders in the line that is sent ([`LaunchRecord::fills`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub fill: bool,
+    /// Whether to put the contents of the session's files into the line that is sent ([`contents`]). A prompt gets no
+    /// secrets, because its text comes from a client.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub contents: bool,
+}
+
+/// Returns the directory of the contents of a session's prompts. Each file has the SHA-256 of its text as its name.
+pub fn contents(session: &Path) -> PathBuf {
+    session.join("contents")
 }
 
 /// A placeholder in lines for the agent, and the text in its place.

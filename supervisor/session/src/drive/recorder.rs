@@ -217,7 +217,8 @@ impl Recorder {
     /// Stores the folded state when the session comes to rest, so that the next daemon need not read the whole
     /// journal. With `now` stores it in each phase.
     pub(super) async fn remember(&mut self, now: bool) {
-        let resting = matches!(self.state.phase(), Phase::Idle | Phase::Stopped | Phase::Failed | Phase::Completed);
+        let phase = self.state.phase();
+        let resting = phase.is_settled() && phase != Phase::Busy;
         // A keeper that does not answer may roll its last records back.
         let is_known = !matches!(self.port, Port::Silent(_));
         if self.state.seq != self.remembered && (resting || now) && is_known {

@@ -7,6 +7,7 @@ use agentd_api::quantity::Time;
 use agentd_api::session::SessionSpec;
 use agentd_keeper::protocol::StopTimes;
 use jiff::Timestamp;
+use jiff::tz::TimeZone;
 use tokio::sync::watch;
 
 use crate::document::Document;
@@ -38,6 +39,8 @@ pub(crate) struct Terms {
     mcp: Option<OwnServer>,
     /// Policies for a stale session.
     staleness: StalenessSettings,
+    /// The time zone of this machine.
+    zone: TimeZone,
 }
 
 impl Terms {
@@ -51,6 +54,7 @@ impl Terms {
             workflow: state.workflow.clone(),
             mcp: mcp::server(&generation, &document.id, &document.spec),
             staleness: staleness::settings(&generation.config.staleness),
+            zone: TimeZone::system(),
             generation,
             generations: generations.subscribe(),
         }
@@ -86,6 +90,7 @@ impl Terms {
             spec: &self.spec,
             generation: document.generation,
             now: Timestamp::now(),
+            zone: &self.zone,
             replay_quiet: self.generation.config.launch.replay_quiet.0,
             agent: &self.agent,
             rules: &self.generation.config.permissions,

@@ -120,6 +120,7 @@ impl FakeKeeper {
             start_time: 1,
             version: "0".to_owned(),
             protocol: PROTOCOL,
+            fills_contents: true,
             launch: args.launch,
         }));
         keeper
@@ -317,8 +318,12 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let refused = release(&inbox, Some(idle.status.last_seq)).await.unwrap_err();
     assert_eq!((refused.code, refused.hint.is_some()), (Code::WrongPhase, true), "an active session is not released");
 
-    let done =
-        ask(&inbox, Command::Prompt { text: "hi".to_owned(), schema: None, key: None, requester: None }).await.unwrap();
+    let done = ask(
+        &inbox,
+        Command::Prompt { text: "hi".to_owned(), parts: Vec::new(), schema: None, key: None, requester: None },
+    )
+    .await
+    .unwrap();
     assert_eq!(done.turn, Some(TurnId::numbered(1)));
     let asked = until_view(&mut published, |view| !view.status.permissions.is_empty()).await;
     assert_eq!(asked.status.phase, Phase::Busy);

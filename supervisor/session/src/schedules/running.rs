@@ -228,6 +228,7 @@ impl Schedules {
         session.is_current().await;
         let command = || Command::Prompt {
             text: prompt.text.clone(),
+            parts: Vec::new(),
             schema: None,
             key: Some(stored.key.clone()),
             requester: Some(requester()),

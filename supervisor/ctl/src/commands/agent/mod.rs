@@ -82,7 +82,7 @@ async fn show(context: &Context, name: &str) -> Result<u8, Error> {
     }
     let screen = Screen::stdout();
     let lines = document.value.agents.iter().flat_map(description);
-    let width = 14;
+    let width = 15;
     for (key, text) in lines {
         print(&format!("{key:<width$}{}\n", screen.line(&text)))?;
     }
@@ -123,6 +123,7 @@ fn description(agent: &AgentState) -> Vec<(&'static str, String)> {
         }),
     );
     add("keys", Some(words(&own["login"]["keys"])));
+    add("login command", Some(words(&own["login"]["command"])));
     add("variables", Some(words(&own["variables"])));
     for place in own["conversations"].as_array().into_iter().flatten() {
         let (name, default) = (text(&place["variable"]), text(&place["default"]));

@@ -2,8 +2,9 @@
 
 use std::io::{self, IsTerminal as _, Write as _};
 
-use agentd_api::agents::{AgentAddRequest, AgentState, LoginState};
+use agentd_api::agents::{AgentAddRequest, AgentState};
 
+use super::{login_word, next_step};
 use crate::args::SpecArgs;
 use crate::commands::{Context, edited, tell};
 use crate::error::Error;
@@ -36,7 +37,7 @@ pub(in crate::commands) async fn offer(context: &Context, args: &SpecArgs) -> Re
     tell("no agent is configured; these are installed:")?;
     let screen = Screen::stderr();
     for (number, agent) in (1..).zip(&installed) {
-        tell(&format!("  {number}  {:<10}{}", screen.line(&agent.name), login(agent)))?;
+        tell(&format!("  {number}  {:<10}login: {}", screen.line(&agent.name), login_word(agent)))?;
     }
     let question = match installed.len() {
         1 => "1 to use it from now on, or Enter for the demo agent: ".to_owned(),
@@ -56,20 +57,10 @@ pub(in crate::commands) async fn offer(context: &Context, args: &SpecArgs) -> Re
     for remark in remarks {
         tell(&screen.line(&remark))?;
     }
-    if is_in_force && chosen.login == LoginState::Missing {
-        tell(&format!("if it asks for a login: agentctl agent login {}", chosen.name))?;
+    if let Some(step) = next_step(chosen).filter(|_| is_in_force) {
+        tell(&screen.line(&step))?;
     }
     Ok(())
-}
-
-fn login(agent: &AgentState) -> &'static str {
-    match agent.login {
-        LoginState::Key => "has a key",
-        LoginState::LoggedIn => "logged in",
-        LoginState::NotNeeded => "needs no login",
-        LoginState::Missing | LoginState::Refused => "not logged in",
-        LoginState::Unknown => "",
-    }
 }
 
 /// Returns the agent that the answer chooses by number or by name, or none for an empty answer.
