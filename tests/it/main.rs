@@ -79,6 +79,7 @@ mod rate_limit;
 mod real_agent;
 mod recipes;
 mod reference;
+mod registry;
 mod reload;
 mod repositories;
 mod requests;
