@@ -1,10 +1,11 @@
-//! A stand-in for a model: implements enough of two APIs for a real agent's conversation with a script. Listens on
+//! A stand-in for a model: implements enough of four APIs for a real agent's conversation with a script. Listens on
 //! loopback, on a port that the kernel chooses.
 //!
-//! - `OpenAI`'s: `POST /v1/chat/completions`, streamed and not.
+//! - `OpenAI`'s: `POST /v1/chat/completions`, streamed and not, and `POST /v1/responses`, streamed.
+//! - Anthropic's: `POST /v1/messages`, streamed.
 //! - Gemini's: `POST /v1beta/models/MODEL:streamGenerateContent?alt=sse`, `:generateContent` and `:countTokens`.
 //!
-//! The script is a function from a request to a [`Reply`]. It sees requests of both APIs in one form, [`Asked`].
+//! The script is a function from a request to a [`Reply`]. It sees requests of all APIs in one form, [`Asked`].
 //! Every request is kept. Additional requests of an agent (titles, choosing a model) reach the script too.
 
 use std::convert::Infallible;
@@ -43,6 +44,24 @@ pub(crate) struct Asked {
     /// Role and text of each message. The roles are `OpenAI`'s: `user`, `assistant`, `tool` for a call's result,
     /// `system`.
     messages: Vec<(String, String)>,
+    /// Whether a message has an image.
+    pub(crate) has_image: bool,
+}
+
+/// Returns whether a JSON text of a request has an image of one of the APIs.
+fn has_image(body: &Value) -> bool {
+    let text = body.to_string();
+    [r#""type":"image""#, r#""type":"image_url""#, r#""type":"input_image""#, r#""inlineData":"#]
+        .iter()
+        .any(|mark| text.contains(mark))
+}
+
+/// Returns the text of a content that is a string or a list of parts.
+fn text_of(content: &Value) -> String {
+    match content {
+        Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
+        other => other.as_str().unwrap_or_default().to_owned(),
+    }
 }
 
 impl Asked {
@@ -57,17 +76,48 @@ impl Asked {
     }
 
     fn open_ai(body: &Value) -> Self {
-        // A message's content is a string or a list of parts.
-        let text = |content: &Value| match content {
-            Value::Array(parts) => parts.iter().filter_map(|part| part["text"].as_str()).collect(),
-            other => other.as_str().unwrap_or_default().to_owned(),
-        };
         let message =
-            |message: &Value| (message["role"].as_str().unwrap_or_default().to_owned(), text(&message["content"]));
-        Self {
-            has_tools: body["tools"].as_array().is_some_and(|tools| !tools.is_empty()),
-            messages: body["messages"].as_array().into_iter().flatten().map(message).collect(),
+            |message: &Value| (message["role"].as_str().unwrap_or_default().to_owned(), text_of(&message["content"]));
+        Self::new(body, body["messages"].as_array().into_iter().flatten().map(message).collect(), &body["messages"])
+    }
+
+    fn new(body: &Value, messages: Vec<(String, String)>, sent: &Value) -> Self {
+        let has_tools = body["tools"].as_array().is_some_and(|tools| !tools.is_empty());
+        Self { has_tools, messages, has_image: has_image(sent) }
+    }
+
+    /// Parses a request of Anthropic's API. Each part of a content counts as a message. Claude Code adds reminders of
+    /// its own, which are left out.
+    fn anthropic(body: &Value) -> Self {
+        let mut messages = Vec::new();
+        for message in body["messages"].as_array().into_iter().flatten() {
+            let role = message["role"].as_str().unwrap_or_default();
+            if let Some(text) = message["content"].as_str() {
+                messages.push((role.to_owned(), text.to_owned()));
+            }
+            for part in message["content"].as_array().into_iter().flatten() {
+                match part["type"].as_str() {
+                    Some("text") => messages.push((role.to_owned(), text_of(&part["text"]))),
+                    Some("tool_result") => messages.push(("tool".to_owned(), text_of(&part["content"]))),
+                    _ => {}
+                }
+            }
         }
+        messages.retain(|(role, text)| role != "system" && !text.starts_with("<system-reminder>"));
+        Self::new(body, messages, &body["messages"])
+    }
+
+    /// Parses a request of `OpenAI`'s API for responses. A title that Codex asks for offers no tools.
+    fn responses(body: &Value) -> Self {
+        let mut messages = Vec::new();
+        for item in body["input"].as_array().into_iter().flatten() {
+            if let Some(role) = item["role"].as_str() {
+                messages.push((role.to_owned(), text_of(&item["content"])));
+            } else if item["type"] == "function_call_output" {
+                messages.push(("tool".to_owned(), text_of(&item["output"])));
+            }
+        }
+        Self::new(body, messages, &body["input"])
     }
 
     /// Parses a Gemini request. Each part of a content counts as a message: gemini-cli puts its own instructions
@@ -86,7 +136,7 @@ impl Asked {
                 }
             }
         }
-        Self { has_tools: body["tools"].as_array().is_some_and(|tools| !tools.is_empty()), messages }
+        Self::new(body, messages, &body["contents"])
     }
 }
 
@@ -167,6 +217,8 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
     let gemini = path.strip_prefix("/v1beta/models/").and_then(|rest| rest.split_once(':'));
     Ok(match (path.as_str(), gemini) {
         ("/v1/chat/completions", _) => open_ai(&shared, &body).await,
+        ("/v1/messages", _) => anthropic(&shared, &body).await,
+        ("/v1/responses", _) => responses(&shared, &body).await,
         (_, Some((model, method @ ("streamGenerateContent" | "generateContent")))) => {
             let answer = shared.reply(Asked::gemini(&body)).await;
             gemini_answer(model, answer, method == "streamGenerateContent")
@@ -209,6 +261,86 @@ async fn open_ai(shared: &Shared, body: &Value) -> Response<Full<Bytes>> {
     whole["choices"] = json!([{ "index": 0, "message": message, "finish_reason": reason }]);
     whole["usage"] = usage;
     response(200, "application/json", whole.to_string())
+}
+
+/// Returns a stream of events whose data has the event's name as `type`.
+fn typed_events<const N: usize>(events: [(&str, Value); N]) -> Response<Full<Bytes>> {
+    let lines = events.map(|(name, mut data)| {
+        data["type"] = name.into();
+        format!("event: {name}\ndata: {data}\n\n")
+    });
+    response(200, "text/event-stream", lines.concat())
+}
+
+async fn anthropic(shared: &Shared, body: &Value) -> Response<Full<Bytes>> {
+    let answer = shared.reply(Asked::anthropic(body)).await;
+    // Claude Code joins messages with the same id.
+    let number = shared.asked.lock().expect("no holder panics").len();
+    let (block, delta, reason) = match answer {
+        Answer::Text(text) => {
+            (json!({ "type": "text", "text": "" }), json!({ "type": "text_delta", "text": text }), "end_turn")
+        }
+        Answer::Tool(name, arguments) => (
+            json!({ "type": "tool_use", "id": format!("toolu_{number}"), "name": name, "input": {} }),
+            json!({ "type": "input_json_delta", "partial_json": arguments.to_string() }),
+            "tool_use",
+        ),
+    };
+    let message = json!({
+        "id": format!("msg_{number}"), "type": "message", "role": "assistant", "model": body["model"], "content": [],
+        "stop_reason": null, "stop_sequence": null, "usage": { "input_tokens": 1, "output_tokens": 1 },
+    });
+    typed_events([
+        ("message_start", json!({ "message": message })),
+        ("content_block_start", json!({ "index": 0, "content_block": block })),
+        ("content_block_delta", json!({ "index": 0, "delta": delta })),
+        ("content_block_stop", json!({ "index": 0 })),
+        (
+            "message_delta",
+            json!({ "delta": { "stop_reason": reason, "stop_sequence": null }, "usage": { "output_tokens": 1 } }),
+        ),
+        ("message_stop", json!({})),
+    ])
+}
+
+/// Answers a request for a response. The name of a tool of an MCP server, `mcp__SERVER__TOOL`, becomes a namespace and
+/// a name.
+async fn responses(shared: &Shared, body: &Value) -> Response<Full<Bytes>> {
+    let answer = shared.reply(Asked::responses(body)).await;
+    let number = shared.asked.lock().expect("no holder panics").len();
+    let item = match answer {
+        Answer::Text(text) => json!({
+            "type": "message", "id": format!("msg_{number}"), "role": "assistant", "status": "completed",
+            "content": [{ "type": "output_text", "text": text, "annotations": [] }],
+        }),
+        Answer::Tool(name, arguments) => {
+            let mut call = json!({
+                "type": "function_call", "id": format!("fc_{number}"), "call_id": format!("call_{number}"),
+                "name": name, "arguments": arguments.to_string(), "status": "completed",
+            });
+            if let Some((namespace, tool)) = name.rsplit_once("__") {
+                call["namespace"] = namespace.into();
+                call["name"] = tool.into();
+            }
+            call
+        }
+    };
+    let usage = json!({
+        "input_tokens": 1, "input_tokens_details": { "cached_tokens": 0 }, "output_tokens": 1,
+        "output_tokens_details": { "reasoning_tokens": 0 }, "total_tokens": 2,
+    });
+    let whole = |status: &str, output: Value| {
+        json!({ "response": {
+            "id": format!("resp_{number}"), "object": "response", "created_at": 0, "status": status,
+            "model": body["model"], "output": output, "usage": usage,
+        } })
+    };
+    typed_events([
+        ("response.created", whole("in_progress", json!([]))),
+        ("response.output_item.added", json!({ "output_index": 0, "item": item })),
+        ("response.output_item.done", json!({ "output_index": 0, "item": item })),
+        ("response.completed", whole("completed", json!([item]))),
+    ])
 }
 
 fn gemini_answer(model: &str, answer: Answer, streamed: bool) -> Response<Full<Bytes>> {

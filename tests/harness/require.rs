@@ -1,7 +1,7 @@
 //! Checks the requirements of a test that a machine may lack. Without a requirement the test is skipped: it passes,
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
-//! `systemd,opencode,gemini,clients,shells,root,fuse,guests,namespaces`.
+//! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,shells,root,fuse,guests,namespaces`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -75,6 +75,21 @@ pub(crate) fn opencode() -> Option<PathBuf> {
 /// Returns the program gemini: the file in `AGENTD_TEST_GEMINI`, otherwise `gemini` on the PATH.
 pub(crate) fn gemini() -> Option<PathBuf> {
     program("gemini", "AGENTD_TEST_GEMINI", "@google/gemini-cli")
+}
+
+/// Returns the program claude-agent-acp: the file in `AGENTD_TEST_CLAUDE`, otherwise on the PATH.
+pub(crate) fn claude() -> Option<PathBuf> {
+    program("claude-agent-acp", "AGENTD_TEST_CLAUDE", "@agentclientprotocol/claude-agent-acp")
+}
+
+/// Returns the program codex-acp: the file in `AGENTD_TEST_CODEX`, otherwise on the PATH.
+pub(crate) fn codex() -> Option<PathBuf> {
+    program("codex-acp", "AGENTD_TEST_CODEX", "@agentclientprotocol/codex-acp")
+}
+
+/// Returns the program copilot: the file in `AGENTD_TEST_COPILOT`, otherwise on the PATH.
+pub(crate) fn copilot() -> Option<PathBuf> {
+    program("copilot", "AGENTD_TEST_COPILOT", "@github/copilot")
 }
 
 /// Returns the directory `node_modules` with clients of the protocol, from `AGENTD_TEST_ACP_CLIENTS`.

@@ -32,12 +32,14 @@ use crate::real_agent::{Model, RealAgent, argument, is_held_by_rules, whole_life
 
 const TOOL: &str = "run_shell_command";
 
-fn gemini(program: &Path, daemon: &Daemon, model: &Model) -> RealAgent {
+pub(crate) fn gemini(program: &Path, daemon: &Daemon, model: &Model) -> RealAgent {
     let directory = daemon.home().join(".gemini");
     fs::create_dir(&directory).expect("the home is new");
     let settings = r#"{ "security": { "auth": { "selectedType": "gemini-api-key" } } }"#;
     fs::write(directory.join("settings.json"), settings).expect("the home is writable");
     RealAgent {
+        entry: None,
+        mode: None,
         command: vec![argument(program), "--acp".to_owned()],
         settings: vec![
             ("GOOGLE_GEMINI_BASE_URL", model.server.origin()),

@@ -53,6 +53,7 @@ mod http;
 mod hung;
 mod init;
 mod keeper;
+mod known;
 mod launches;
 mod lifecycle;
 mod limits;

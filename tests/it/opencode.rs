@@ -59,6 +59,14 @@ fn read_environment(printed: &str) -> Variables {
     variables
 }
 
+/// Returns the entry of a model that takes images.
+fn model_entry(name: &str) -> Value {
+    json!({
+        "name": name, "tool_call": true, "limit": { "context": 100_000, "output": 8_000 }, "attachment": true,
+        "modalities": { "input": ["text", "image"], "output": ["text"] },
+    })
+}
+
 /// Returns the variables with which opencode talks only to this model.
 fn settings(model: &Model) -> Vec<(&'static str, String)> {
     let config = json!({
@@ -69,7 +77,8 @@ fn settings(model: &Model) -> Vec<(&'static str, String)> {
             "name": "Stand-in",
             "options": { "baseURL": format!("{}/v1", model.server.origin()), "apiKey": "none" },
             "models": {
-                "model": { "name": "Model", "tool_call": true, "limit": { "context": 100_000, "output": 8_000 } },
+                "model": model_entry("Model"),
+                "other": model_entry("Other"),
             },
         } },
         "permission": { "bash": "ask" },
@@ -84,8 +93,10 @@ fn settings(model: &Model) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn opencode(program: &Path, model: &Model) -> RealAgent {
+pub(crate) fn opencode(program: &Path, model: &Model) -> RealAgent {
     RealAgent {
+        entry: None,
+        mode: None,
         command: vec![argument(program), "acp".to_owned()],
         settings: settings(model),
         reopened_by: OpenedBy::Resume,

@@ -39,7 +39,13 @@ impl Model {
                 ("tool", _) => Reply::Text("the tool ran".to_owned()),
                 (_, Some((_, command))) => Reply::Tool {
                     name: tool.to_owned(),
-                    arguments: json!({ "command": command, "description": "does as it was told" }),
+                    // Codex asks before a command only if the model requests to leave the sandbox.
+                    arguments: match tool {
+                        "exec_command" => json!({
+                            "cmd": command, "sandbox_permissions": "require_escalated", "justification": "told so",
+                        }),
+                        _ => json!({ "command": command, "description": "does as it was told" }),
+                    },
                 },
                 _ if last.contains("call: ") => called(last),
                 _ if last.contains("take your time") => Reply::Held(Arc::clone(&held), "that took a while".to_owned()),
@@ -67,12 +73,18 @@ impl Model {
 fn called(message: &str) -> Reply {
     let (_, call) = message.split_once("call: ").expect("the message has a call");
     let (name, arguments) = call.split_once(' ').expect("the tool's arguments follow its name");
-    let arguments = serde_json::from_str(arguments).expect("the arguments are JSON");
+    // An agent may add text of its own after the prompt.
+    let mut values = serde_json::Deserializer::from_str(arguments).into_iter();
+    let arguments = values.next().and_then(Result::ok).expect("the arguments are JSON");
     Reply::Tool { name: name.to_owned(), arguments }
 }
 
 /// The specifics of one agent.
 pub(crate) struct RealAgent {
+    /// Entry of the configuration that has the command. Without it, the session has `command`.
+    pub(crate) entry: Option<&'static str>,
+    /// Mode of the agent's sessions, if it is not the agent's own.
+    pub(crate) mode: Option<&'static str>,
     pub(crate) command: Vec<String>,
     /// Variables that the script of the agent's session exports. agentd has no other way to give an agent a variable.
     pub(crate) settings: Vec<(&'static str, String)>,
@@ -92,6 +104,10 @@ impl RealAgent {
         let file = daemon.root().join("settings.sh");
         std::fs::write(&file, exports.concat()).expect("the directory is writable");
         spec.env_setup = Some(format!(". {}\n", quoted(&file)));
+        if let Some(entry) = self.entry {
+            (spec.agent, spec.command) = (Some(entry.parse().expect("entries have valid names")), None);
+        }
+        spec.mode = self.mode.map(str::to_owned);
         spec.permissions = PermissionPolicy::Allow;
         spec.isolation = Some(self.isolation);
         spec
