@@ -64,6 +64,14 @@ impl Agent {
         }
     }
 
+    /// Deletes a stored conversation.
+    pub(crate) fn delete(&self, id: &Value, conversation: &str) {
+        match self.file(conversation).map(fs::remove_file) {
+            Some(Ok(())) => self.answer(id, &json!({})),
+            _ => fail(id, -32002, "no such conversation"),
+        }
+    }
+
     /// Stores the conversation from its creation on, so that it can be loaded before its first message.
     pub(crate) fn store(&self) {
         let Some(conversation) = &self.conversation else { return };

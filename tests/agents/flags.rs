@@ -21,6 +21,8 @@ pub(crate) struct Flags {
     pub(crate) resume: bool,
     /// `--fork`: offer `session/fork` too, which copies a conversation.
     pub(crate) fork: bool,
+    /// `--delete`: offer `session/delete` too.
+    pub(crate) delete: bool,
     /// `--directories`: offer to take further directories.
     pub(crate) directories: bool,
     /// `--options`: offer a model and a temperature as options, and to a client that takes it, a switch.
@@ -77,6 +79,7 @@ impl Flags {
                 "--no-load" => flags.no_load = true,
                 "--resume" => flags.resume = true,
                 "--fork" => flags.fork = true,
+                "--delete" => flags.delete = true,
                 "--directories" => flags.directories = true,
                 "--options" => flags.options = true,
                 "--modes" => flags.modes = true,

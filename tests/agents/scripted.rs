@@ -221,6 +221,7 @@ impl Agent {
             }
             "session/new" => self.begin(id, Vec::new()),
             "session/fork" if self.flags.fork => self.copy(id, params["sessionId"].as_str().unwrap_or_default()),
+            "session/delete" if self.flags.delete => self.delete(id, params["sessionId"].as_str().unwrap_or_default()),
             "session/load" | "session/resume" => {
                 self.load(id, method, params["sessionId"].as_str().unwrap_or_default());
             }
@@ -240,6 +241,7 @@ impl Agent {
         for (name, is_offered) in [
             ("resume", self.flags.resume),
             ("fork", self.flags.fork),
+            ("delete", self.flags.delete),
             ("additionalDirectories", self.flags.directories),
         ] {
             if is_offered {

@@ -10,6 +10,7 @@
 //!   stdio, although the protocol demands them, and offers no models.
 //! - gemini-cli 0.61.0 ends a call of its shell with an empty `content`, so only the model sees the output.
 
+use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
@@ -67,9 +68,12 @@ async fn daemon(row: &Row, prepared: Daemon) -> Daemon {
         let file = daemon.root().join("key");
         std::fs::write(&file, "a-key-that-opens-nothing").unwrap();
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-        tables += &format!("[secrets.{key}]\nfile = {file:?}\nagents = [{entry:?}]\n\n");
+        let file = file.display();
+        write!(tables, "[secrets.{key}]\nfile = \"{file}\"\nagents = [{entry:?}]\n\n").unwrap();
     }
-    tables += &format!("[mcp.lab]\ncommand = [{:?}, \"tools\"]\nenv = {{ WORD = \"plum\" }}\n\n", scripted_agent());
+    let server = scripted_agent();
+    let server = server.display();
+    write!(tables, "[mcp.lab]\ncommand = [\"{server}\", \"tools\"]\nenv = {{ WORD = \"plum\" }}\n\n").unwrap();
     tables += "[[permissions]]\nkind = \"execute\"\ntitle = \"git push*\"\nanswer = \"deny\"\n";
     daemon.configure(|config| format!("{config}\n{tables}"));
     daemon.run().await;
@@ -119,9 +123,10 @@ async fn life(row: Row, model: &Model, prepared: Daemon) {
     if row.resumes_at_once {
         session.resume().await;
         session.turn("say so once more").await;
-        let asked = model.server.asked();
-        let last = asked.iter().rev().find(|asked| asked.texts("user").concat().contains("once more"));
-        assert!(last.unwrap().texts("user").concat().contains("quince"), "it does not remember");
+        // Claude also asks for a title, without the history.
+        let asked: Vec<String> = model.server.asked().iter().map(|asked| asked.texts("user").concat()).collect();
+        let is_whole = |text: &String| text.contains("once more") && text.contains("quince");
+        assert!(asked.iter().any(is_whole), "it does not remember: {asked:?}");
         session.stop().await;
     }
     is_held_by_rules(&daemon, &row.agent).await;

@@ -106,7 +106,7 @@ async fn the_wait_survives_the_daemon_and_the_agent_and_each_one_is_longer() {
     assert_eq!(said.status, Some(0), "{said:?}");
     let view = limited_for(&session, 2).await;
 
-    // The agent crashes and comes back, and the wait goes on.
+    // The agent crashes and comes back, and the wait continues.
     process::kill9(view.status.agent_pid.unwrap());
     let is_back = |now: &SessionView| now.status.phase == Phase::Limited && now.status.launches == 2;
     let back = session.wait_for("the agent is back", is_back).await;

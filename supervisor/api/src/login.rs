@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::id::SessionId;
 use crate::snapshot::TerminalVariable;
 
 /// The body of `POST /v1/agents/{name}/environment`.
@@ -14,9 +15,12 @@ use crate::snapshot::TerminalVariable;
 pub struct AgentStartRequest {
     /// Directory in which the agent would work. Absolute.
     pub directory: PathBuf,
+    /// A session, by its id, whose specification and whose place of conversations the environment has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
 }
 
-/// How an agent would be started, for a login at the owner's terminal. Contains secrets.
+/// How an agent would be started, outside of a session. Contains secrets.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentStart {
     /// Absolute path of the program, and its arguments.

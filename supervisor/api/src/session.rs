@@ -1,5 +1,6 @@
 //! A session: its current state (status). [`crate::spec`] has what the client requests.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -276,6 +277,12 @@ pub struct SessionStatus {
     /// The agent's id for the conversation (ACP `sessionId`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conversation: Option<String>,
+    /// Whether the agent deletes its conversations on request (ACP `session/delete`), as of its last start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub deletes_conversations: bool,
+    /// Directories below which the agent keeps its conversations, if agentd knows the agent.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conversation_directories: Vec<PathBuf>,
     /// The isolation that the running agent was started with. Absent if no agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolated>,

@@ -211,8 +211,19 @@ impl KnownAgent {
             Some(below) => home.join(below.trim_start_matches('/')),
             None => PathBuf::from(base),
         };
-        base.join(rest.trim_start_matches('/'))
+        match rest.trim_start_matches('/') {
+            "" => base,
+            rest => base.join(rest),
+        }
     }
+}
+
+/// Returns the directory in which the known agents with this variable keep their conversations. `value` is the value of
+/// the variable.
+pub fn conversation_directory(variable: &str, value: Option<&str>, home: &Path) -> Option<PathBuf> {
+    let has = |known: &&KnownAgent| known.agentd.conversations.iter().any(|one| one.variable == variable);
+    let known = all().iter().find(has)?;
+    Some(known.resolve(&format!("{{{variable}}}"), home, &|_| value.map(str::to_owned)))
 }
 
 #[cfg(test)]

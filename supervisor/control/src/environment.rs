@@ -21,10 +21,15 @@ use agentd_session::{Session, agent_start, build_now, kept};
 /// Builds the environment in which an agent would start. Only the owner may make this call, which is recorded.
 pub(super) async fn of_agent(context: &Context, name: &str, request: Request<Incoming>) -> Answer {
     let asked: AgentStartRequest = read(context, request).await?;
+    if let Some(id) = asked.session {
+        let session = context.sessions.find(id.as_str()).await?;
+        let spec = SessionSpec::clone(&session.view().spec);
+        return json(&agent_start(&context.generation, spec, Some(&session)).await?);
+    }
     let no_agent = |_| Problem::new(Code::NoSuchAgent, format!("{name:?} is not the name of an agent"));
     let agent = name.parse().map_err(no_agent)?;
     let spec = SessionSpec { agent: Some(agent), ..SessionSpec::new(asked.directory) };
-    json(&agent_start(&context.generation, spec).await?)
+    json(&agent_start(&context.generation, spec, None).await?)
 }
 
 pub(super) async fn show(context: &Context, session: &Session, at: Option<Moment>, values: bool) -> Answer {

@@ -107,7 +107,9 @@ impl Filling {
             None => " [leave it out]".to_owned(),
         };
         let mark = format!("{complaint}{}{default}", field.title.as_deref().unwrap_or(&field.name));
-        format!("{}: ", Screen::stderr().line(&visible(&mark)))
+        // A line is read with a mark only at a terminal.
+        let screen = Screen { terminal: true, colour: false };
+        format!("{}: ", screen.line(&visible(&mark)))
     }
 
     /// Takes the line for the present field: an empty line takes the default, or leaves an optional field out. Returns
@@ -133,7 +135,7 @@ mod tests {
 
     use super::*;
 
-    fn request(properties: Value, required: Value) -> PermissionRequest {
+    fn request(properties: &Value, required: &Value) -> PermissionRequest {
         let schema = json!({ "properties": properties, "required": required });
         serde_json::from_value(json!({
             "id": "p1", "title": "Which?", "elicitation": { "mode": "form", "schema": schema },
@@ -149,7 +151,7 @@ mod tests {
             "b": { "type": "string", "default": "x\u{1b}[31m" },
             "c": { "type": "boolean" },
         });
-        let mut filling = Filling::of(&request(properties, json!(["a", "b"]))).unwrap();
+        let mut filling = Filling::of(&request(&properties, &json!(["a", "b"]))).unwrap();
         assert_eq!(filling.mark(), "Size: ");
         assert_eq!(filling.line("many"), None);
         assert!(filling.mark().contains("expected a whole number; Size: "), "{}", filling.mark());
@@ -164,19 +166,19 @@ mod tests {
 
     #[test]
     fn a_form_of_one_choice_is_a_question_with_numbers() {
-        let choice = request(json!({ "q": { "type": "string", "enum": ["left", "right"] } }), json!(["q"]));
+        let choice = request(&json!({ "q": { "type": "string", "enum": ["left", "right"] } }), &json!(["q"]));
         assert_eq!(choices(&choice), Some(2));
         let right = serde_json::from_value(json!({ "q": "right" })).unwrap();
         assert_eq!(pick(&choice, 2), Some(PermissionAnswer::Form(right)));
         assert_eq!((pick(&choice, 0), pick(&choice, 3)), (None, None));
         let screen = Screen { terminal: false, colour: false };
         assert_eq!(lines(&choice, screen), ["q: (one of left, right)", "  1) left", "  2) right"]);
-        assert!(Filling::of(&request(json!({}), json!([]))).is_none());
+        assert!(Filling::of(&request(&json!({}), &json!([]))).is_none());
     }
 
     #[test]
     fn values_of_the_command_line_have_the_types_of_their_fields() {
-        let form = request(json!({ "n": { "type": "number" }, "t": { "type": "string" } }), json!([]));
+        let form = request(&json!({ "n": { "type": "number" }, "t": { "type": "string" } }), &json!([]));
         let given = |pairs: &[(&str, &str)]| {
             let pairs: Vec<_> = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
             values(Some(&form), &pairs).map(Value::from)

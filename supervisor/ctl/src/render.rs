@@ -438,9 +438,8 @@ pub(crate) fn answers(request: &PermissionRequest) -> &'static str {
     match &request.elicitation {
         Some(Elicitation::Form { .. }) => "--field NAME=VALUE|deny",
         Some(Elicitation::Unknown) => "deny",
-        Some(Elicitation::Url { .. }) => "allow|deny",
         None if request.options.is_empty() => "deny",
-        None => "allow|deny",
+        Some(Elicitation::Url { .. }) | None => "allow|deny",
     }
 }
 

@@ -173,6 +173,7 @@ impl State {
                 self.agent = initialized.agent;
                 self.login_methods = initialized.login_methods;
                 self.can_fork = initialized.capabilities.fork;
+                self.can_delete = initialized.capabilities.delete;
                 if let Run::Running(running) = &mut self.run {
                     running.capabilities = initialized.capabilities;
                 }

@@ -15,7 +15,7 @@ use agentd_api::prompt::shown;
 use agentd_api::scripts::ProposedScript;
 use agentd_api::session::{Condition, PermissionOrigin};
 use agentd_api::workflow::WorkflowChanged;
-use agentd_api::{Body, Event};
+use agentd_api::{Body, Event, TurnId};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::acp::Capabilities;
@@ -113,11 +113,7 @@ impl State {
             Body::TurnLimited(limited) => self.turn_limited(limited),
             Body::TurnReleased(released) => self.turn_released(released),
             Body::TurnEnded(ended) => self.turn_ended(ended),
-            Body::TurnCancelling(cancelling) => {
-                if let Some(turn) = self.turn_mut().filter(|turn| turn.id == cancelling.turn) {
-                    turn.cancelling = true;
-                }
-            }
+            Body::TurnCancelling(cancelling) => self.in_turn(&cancelling.turn, |turn| turn.cancelling = true),
             Body::PermissionRequested(requested) => self.permission_requested(requested),
             Body::PermissionResolved(resolved) => {
                 if resolved.cause.requester.as_ref().is_some_and(|requester| requester.session.is_none()) {
@@ -133,11 +129,7 @@ impl State {
             | Body::ProgressReported(_)
             | Body::ScriptProposed(_)
             | Body::SessionObserved(_) => self.remember(event),
-            Body::TurnSilent(silent) => {
-                if let Some(turn) = self.turn_mut().filter(|turn| turn.id == silent.turn) {
-                    turn.silent = true;
-                }
-            }
+            Body::TurnSilent(silent) => self.in_turn(&silent.turn, |turn| turn.silent = true),
             Body::LaunchDegraded(_)
             | Body::EnvironmentRefreshed(_)
             | Body::StalenessFound(_)
@@ -446,6 +438,13 @@ impl State {
         self.keys.retain(|key| key.time.is_none_or(|time| now.duration_since(time) < KEY_LIFE));
         while self.keys.len() >= KEYS {
             self.keys.pop_front();
+        }
+    }
+
+    /// Changes the running turn if it is this one.
+    fn in_turn(&mut self, id: &TurnId, change: impl FnOnce(&mut RunningTurn)) {
+        if let Some(turn) = self.turn_mut().filter(|turn| turn.id == *id) {
+            change(turn);
         }
     }
 

@@ -21,7 +21,7 @@ use crate::next::{Facts, condition};
 use crate::state::{Opening, Pending, QueuedTurn, Run, Running, RunningTurn, State};
 
 const KIND: ConditionType = ConditionType::RateLimited;
-/// First and longest pause behind a limit whose end the agent does not name. Each pause is twice the one before.
+/// First and longest pause behind a limit whose end the agent does not name. Each pause is twice the previous pause.
 const FIRST: SignedDuration = SignedDuration::from_hours(1);
 const LONGEST: SignedDuration = SignedDuration::from_hours(24);
 /// Shortest pause behind the second limit in a row. It doubles too, up to `FIRST`.
@@ -35,7 +35,7 @@ const MARGIN: SignedDuration = SignedDuration::from_mins(1);
 /// Maximum number of characters of the agent's words.
 const WORDS: usize = 400;
 
-/// What the agent reads in front of a prompt that is sent again.
+/// Note in front of a prompt that is sent again.
 const AGAIN: &str = "A rate limit ended the earlier work on the following prompt. The prompt is sent again. Parts of \
     the work may be done already: look before you repeat anything, and continue.";
 
@@ -161,8 +161,8 @@ pub(crate) fn note(note: Option<String>) -> String {
     note.map_or(AGAIN.to_owned(), |note| format!("{note}\n\n{AGAIN}"))
 }
 
-/// Returns the record of the condition `RateLimited` if the condition is not recorded yet: in a new launch, and when the
-/// limit is over.
+/// Returns the record of the condition `RateLimited` if the condition is not recorded yet: in a new launch, and after
+/// the limit.
 pub(crate) fn report(state: &State, facts: &Facts<'_>) -> Option<Batch> {
     let (status, reason, message) = match state.limited() {
         Some(_) if state.holds(KIND) => return None,

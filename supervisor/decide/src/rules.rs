@@ -355,8 +355,8 @@ fn cancel(state: &State, turn: Option<TurnId>, cause: &Cause) -> Result<Batch, R
         }));
     }
     if state.queue.iter().any(|queued| queued.id == wanted) {
-        let waited = if limited == Some(&wanted) { "waited for the end of a rate limit" } else { "was queued" };
-        return Ok(Batch::of(dropped(wanted, &format!("the turn was cancelled while it {waited}"))));
+        let state = if limited == Some(&wanted) { "waited for the end of a rate limit" } else { "was queued" };
+        return Ok(Batch::of(dropped(wanted, &format!("the turn was cancelled while it {state}"))));
     }
     Err(Refusal::NoSuchTurn { turn: wanted })
 }

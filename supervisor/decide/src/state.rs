@@ -66,6 +66,9 @@ pub struct State {
     /// Whether the agent copies conversations (ACP `session/fork`).
     #[serde(default)]
     pub can_fork: bool,
+    /// Whether the agent deletes conversations (ACP `session/delete`).
+    #[serde(default)]
+    pub can_delete: bool,
     /// The agent's login methods (ACP `authMethods`).
     #[serde(default)]
     pub login_methods: Vec<LoginMethod>,
@@ -447,6 +450,7 @@ impl State {
             is_taken_over: false,
             agent: None,
             can_fork: false,
+            can_delete: false,
             login_methods: Vec::new(),
             login: None,
             key_logins: Vec::new(),

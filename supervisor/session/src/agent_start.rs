@@ -1,5 +1,5 @@
-//! The start of an agent outside of a session, for a login at the owner's terminal: its command, and the environment
-//! that a launch would build.
+//! The start of an agent outside of a session, for a login or the removal of a conversation. The agent has the
+//! environment that a launch would build.
 
 use std::sync::Arc;
 
@@ -10,24 +10,33 @@ use agentd_api::{ByteString, Code, Problem, SessionId, chain};
 use agentd_host::workspace;
 use async_recursion::async_recursion as boxed;
 
+use crate::Session;
 use crate::bringup::program;
 use crate::generation::Generation;
 use crate::launch_plan::LaunchPlan;
 
-/// Builds the environment of a launch without a session. The result contains secrets.
+/// Builds the environment of a launch outside of a session. With `session` the agent finds the conversation of that
+/// session. The result contains secrets.
 ///
 /// # Errors
 ///
 /// The configuration has no such agent, the directory cannot be entered, the environment cannot be built, or it has no
 /// such program.
 #[boxed]
-pub async fn agent_start(generation: &Arc<Generation>, spec: SessionSpec) -> Result<AgentStart, Problem> {
+pub async fn agent_start(
+    generation: &Arc<Generation>,
+    spec: SessionSpec,
+    session: Option<&Session>,
+) -> Result<AgentStart, Problem> {
     let invalid = |detail: &str| Problem::new(Code::InvalidRequest, detail);
     if !spec.directory.is_absolute() {
         return Err(invalid("`directory` is not absolute").hint("name the directory in which the agent would work"));
     }
     let command = generation.agent_command(&spec)?;
-    let plan = LaunchPlan::new(generation, &SessionId::random(), &Arc::new(spec), 1);
+    let mut plan = LaunchPlan::new(generation, &SessionId::random(), &Arc::new(spec), 1);
+    if let Some(session) = session {
+        plan.conversation_places.clone_from(&session.state().await?.conversation_places);
+    }
     workspace::check(&plan.daemon.machine, &plan.spec.directory).await.map_err(|error| error.problem())?;
     let ending = |_| Problem::new(Code::TooBusy, "agentd is ending");
     let _permit = plan.permits.acquire().await.map_err(ending)?;

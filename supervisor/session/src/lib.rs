@@ -56,7 +56,7 @@ mod tools;
 mod validation;
 mod workflow;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agentd_api::compatibility::Compatibility;
@@ -66,7 +66,8 @@ use agentd_api::options::OptionsView;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::prompt::shown;
 use agentd_api::session::{Phase, SessionSpec, SessionStatus, SessionView, TurnView};
-use agentd_api::{Code, Problem, SessionId};
+use agentd_api::{ByteString, Code, Problem, SessionId};
+use agentd_catalogue::conversation_directory;
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -277,6 +278,17 @@ fn option_value(state: &State, wish: &str) -> Option<String> {
     offered.or_else(|| state.changed_options.of(wish)).map(str::to_owned)
 }
 
+/// Returns the directories below which a known agent keeps the conversation.
+fn conversation_directories(state: &State) -> Vec<PathBuf> {
+    let Some(home) = state.conversation_home.as_deref().map(Path::new) else { return Vec::new() };
+    let directory = |(variable, value): (&String, &Option<ByteString>)| {
+        conversation_directory(variable, value.as_ref().and_then(ByteString::as_str), home)
+    };
+    let mut directories: Vec<PathBuf> = state.conversation_places.iter().filter_map(directory).collect();
+    directories.dedup();
+    directories
+}
+
 /// Builds the view of a session from its state, its phase and the time of its next restart.
 fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Option<Timestamp>)) -> SessionView {
     let (message, agent_pid, turn) = match &state.run {
@@ -308,6 +320,8 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             conditions: state.conditions.iter().cloned().chain([ready]).collect(),
             agent: state.agent.clone(),
             conversation: state.conversation.clone(),
+            deletes_conversations: state.can_delete,
+            conversation_directories: conversation_directories(state),
             isolation: match &state.run {
                 Run::Running(running) => Some(running.isolation.clone()),
                 Run::Ended(_) | Run::Preparing(_) => None,

@@ -2,4 +2,5 @@
 
 mod catalogue;
 mod login;
+mod removal;
 mod servers;

@@ -217,12 +217,17 @@ pub(crate) enum Command {
         terms: TermsArgs,
     },
     /// Delete sessions with all stored data
+    ///
+    /// The agent deletes its own copy of the conversation, if it can. Otherwise the place of its files is printed.
     Rm {
         #[arg(required = true, value_name = "SESSION")]
         sessions: Vec<String>,
         /// Stop active sessions first
         #[arg(short, long)]
         force: bool,
+        /// Let the agent keep its conversation
+        #[arg(long)]
+        keep_conversation: bool,
     },
     /// Delete sessions at rest that are no longer used; lists them first and asks
     ///

@@ -15,6 +15,7 @@ use crate::content;
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
+use crate::forget::Forgetting;
 use crate::parent::completed;
 use crate::prerequisite::Missing;
 use crate::session;
@@ -165,7 +166,7 @@ async fn settled(
     Ok(document)
 }
 
-pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> Result<u8, Error> {
+pub(super) async fn rm(context: &Context, sessions: &[String], force: bool, keep: bool) -> Result<u8, Error> {
     let mut status = 0;
     for session in sessions {
         let removed = async {
@@ -176,8 +177,11 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool) -> R
                 found => found?.value,
             };
             let kept = repository::with_work(context, &found).await;
+            let may_go = force || !found.status.phase.is_active();
+            let forgetting = Forgetting::prepare(&context.client, &found, keep || !may_go).await;
             context.client.delete(found.id.as_str(), force).await?;
-            kept.iter().try_for_each(|kept| tell(&format!("kept {kept}")))
+            kept.iter().try_for_each(|kept| tell(&format!("kept {kept}")))?;
+            forgetting.finish(&found).await.map_or(Ok(()), |line| tell(&line))
         };
         status = first(context, status, removed.await.map(|()| 0));
     }

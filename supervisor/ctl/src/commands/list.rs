@@ -4,7 +4,7 @@ use agentd_api::context::ContextItem;
 use agentd_api::facts::Repository;
 use agentd_api::isolation::Isolation;
 use agentd_api::label::Selector;
-use agentd_api::session::{Phase, SessionList, SessionView};
+use agentd_api::session::{AgentInfo, Phase, SessionList, SessionView};
 use jiff::Timestamp;
 
 use super::{Context, label, print, print_document, tell};
@@ -167,6 +167,12 @@ fn missing_mark(item: &ContextItem) -> &'static str {
     if item.missing { " (missing)" } else { "" }
 }
 
+/// Returns how an agent introduced itself.
+fn introduced(agent: &AgentInfo) -> String {
+    let title = agent.title.as_ref().unwrap_or(&agent.name);
+    format!("{title} {}", agent.version.as_deref().unwrap_or_default())
+}
+
 fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     let status = &view.status;
     let mut fields: Vec<(&str, String)> = vec![("id", view.id.to_string())];
@@ -193,13 +199,7 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("cost", status.cost.as_ref().map(ToString::to_string));
     field("directory", Some(view.spec.directory.display().to_string()));
     field("agent", Some(agent(view)));
-    field(
-        "introduced as",
-        status.agent.as_ref().map(|agent| {
-            let title = agent.title.as_ref().unwrap_or(&agent.name);
-            format!("{title} {}", agent.version.as_deref().unwrap_or_default())
-        }),
-    );
+    field("introduced as", status.agent.as_ref().map(introduced));
     field("mode", status.mode.clone());
     field("model", status.model.clone());
     for launched in &status.mcp {

@@ -146,7 +146,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Resume { session, no_wait, new_conversation, terms } => {
             boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
         }
-        Command::Rm { sessions, force } => boxed(life::rm(context, &sessions, force)).await,
+        Command::Rm { sessions, force, keep_conversation } => {
+            boxed(life::rm(context, &sessions, force, keep_conversation)).await
+        }
         Command::Prune(args) => boxed(prune::prune(context, &args)).await,
         Command::Audit(args) => boxed(audit::audit(context, &args)).await,
         Command::Check(args) => boxed(check::check(context, args)).await,

@@ -250,9 +250,6 @@ impl Conversation {
             }
             Body::TurnStarted(started) => self.turn_started(started),
             Body::TurnLimited(limited) => self.turn_limited(limited),
-            Body::TurnReleased(released) => {
-                vec![Item::Detail(format!("{} is sent again before the end of its rate limit", released.turn))]
-            }
             Body::TurnEnded(ended) => {
                 let failure = self.failure_of(ended);
                 self.waiting.retain(|(turn, _)| *turn != ended.turn);
@@ -547,7 +544,7 @@ pub(crate) fn exit_of(ended: &TurnEnded) -> u8 {
     }
 }
 
-/// Returns the lines about a record of what the session remembers beside its conversation.
+/// Returns the lines about a record that changes nothing in the conversation.
 fn remembered(body: &Body) -> Vec<String> {
     match body {
         Body::ContextChanged(changed) => {
@@ -561,6 +558,9 @@ fn remembered(body: &Body) -> Vec<String> {
             vec![format!("environment hint: {}", changed.hint.as_deref().unwrap_or("removed"))]
         }
         Body::TitleChanged(changed) => vec![format!("title: {}", changed.title.as_deref().unwrap_or("removed"))],
+        Body::TurnReleased(released) => {
+            vec![format!("{} is sent again before the end of its rate limit", released.turn)]
+        }
         Body::ProgressReported(reported) => vec![format!("progress: {}", reported.message)],
         _ => Vec::new(),
     }

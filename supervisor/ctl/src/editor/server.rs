@@ -26,6 +26,7 @@ use super::wire::{
 };
 use super::{content, list, refusal, seen, servers};
 use crate::error::Error;
+use crate::forget::Forgetting;
 use crate::spec;
 
 /// Time for which requests that are being answered may go on after the end of standard input.
@@ -358,9 +359,17 @@ async fn listed(host: &Host, asked: &list::Asked) -> Result<Box<RawValue>, Refus
 /// Deletes a session. A session that does not exist is deleted already.
 async fn deleted(host: &Host, session: &str) -> Result<Box<RawValue>, Error> {
     let client = host.reach().await?;
+    let view = match client.session(session).await {
+        Err(error) if error.code() == Some(Code::NoSuchSession) => return Ok(raw(&json!({}))),
+        view => view?.value,
+    };
+    let forgetting = Forgetting::prepare(&client, &view, false).await;
     match client.delete(session, true).await {
         Err(error) if error.code() != Some(Code::NoSuchSession) => Err(error),
         _ => {
+            if let Some(line) = forgetting.finish(&view).await {
+                tell(session, &line);
+            }
             seen::forget(host.seen.as_deref(), session);
             Ok(raw(&json!({})))
         }

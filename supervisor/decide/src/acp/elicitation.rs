@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn odd_questions_are_questions_that_can_be_declined() {
-        for text in [r#"{}"#, r#"{"mode":"form","requestedSchema":{"properties":[1]}}"#, r#"{"mode":7,"message":[]}"#] {
+        for text in ["{}", r#"{"mode":"form","requestedSchema":{"properties":[1]}}"#, r#"{"mode":7,"message":[]}"#] {
             let question = read(text).unwrap();
             assert_eq!(question.message, "a question without a text");
             assert_eq!(question_options(&question.elicitation).last().unwrap().id, DECLINE, "{text}");

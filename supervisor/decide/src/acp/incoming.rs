@@ -111,6 +111,8 @@ pub struct Capabilities {
     pub resume: bool,
     #[serde(default)]
     pub fork: bool,
+    #[serde(default)]
+    pub delete: bool,
     /// Whether the agent takes `additionalDirectories`.
     #[serde(default)]
     pub directories: bool,
@@ -146,6 +148,7 @@ pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let load = capabilities.and_then(|c| c.get("loadSession")).and_then(Value::as_bool).unwrap_or(false);
     let of_sessions = |name| capabilities?.get("sessionCapabilities")?.get(name).filter(|offer| !offer.is_null());
     let (resume, fork) = (of_sessions("resume").is_some(), of_sessions("fork").is_some());
+    let delete = of_sessions("delete").is_some();
     let directories = of_sessions("additionalDirectories").is_some();
     // An invalid agentInfo is no reason to refuse an agent.
     let agent = value.get("agentInfo").cloned().and_then(|info| serde_json::from_value(info).ok());
@@ -155,7 +158,8 @@ pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let prompt = |name| capabilities?.get("promptCapabilities")?.get(name)?.as_bool();
     let prompt = |name| prompt(name).unwrap_or(false);
     let (image, audio, embedded) = (prompt("image"), prompt("audio"), prompt("embeddedContext"));
-    let capabilities = Capabilities { load, resume, fork, directories, mcp_http, mcp_sse, image, audio, embedded };
+    let capabilities =
+        Capabilities { load, resume, fork, delete, directories, mcp_http, mcp_sse, image, audio, embedded };
     Ok(Initialized { protocol, capabilities, agent, login_methods })
 }
 

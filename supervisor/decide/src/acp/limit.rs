@@ -252,13 +252,16 @@ mod tests {
 
     const NOW: &str = "2026-03-10T12:00:00Z";
 
-    fn read(error: Value) -> Option<Option<String>> {
+    const UNNAMED: &str = "unnamed";
+
+    /// Returns the end of the limit, or `UNNAMED`. `None` if the error is no limit.
+    fn read(error: Value) -> Option<String> {
         let error: RpcError = serde_json::from_value(error).unwrap();
         let zone = TimeZone::fixed(jiff::tz::offset(2));
-        rate_limit(&error, NOW.parse().unwrap(), &zone).map(|end| end.map(|end| end.to_string()))
+        rate_limit(&error, NOW.parse().unwrap(), &zone).map(|end| end.map_or(UNNAMED.to_owned(), |end| end.to_string()))
     }
 
-    fn message(text: &str) -> Option<Option<String>> {
+    fn message(text: &str) -> Option<String> {
         read(json!({ "code": -32603, "message": text }))
     }
 
@@ -283,7 +286,7 @@ mod tests {
             ("rate limit exceeded, please try again later", None),
             ("rate limit: resets at the end of time", None),
         ] {
-            assert_eq!(message(text), Some(end.map(str::to_owned)), "{text}");
+            assert_eq!(message(text), Some(end.unwrap_or(UNNAMED).to_owned()), "{text}");
         }
     }
 
@@ -303,9 +306,9 @@ mod tests {
             (json!({ "details": google }), Some("2026-03-10T12:00:40Z")),
             (json!(google), Some("2026-03-10T12:00:40Z")),
         ] {
-            assert_eq!(error(data.clone()), Some(end.map(str::to_owned)), "{data}");
+            assert_eq!(error(data.clone()), Some(end.unwrap_or(UNNAMED).to_owned()), "{data}");
         }
-        assert_eq!(read(json!({ "code": 429, "message": "no" })), Some(None));
+        assert_eq!(read(json!({ "code": 429, "message": "no" })), Some(UNNAMED.to_owned()));
     }
 
     #[test]
@@ -334,13 +337,13 @@ mod tests {
         }
         assert_eq!(read(json!({ "code": 1, "message": "x", "data": deep })), None);
         let wide: Vec<Value> = (0..100_000).map(|number| json!(number)).collect();
-        assert_eq!(read(json!({ "code": 429, "message": "x", "data": wide })), Some(None));
+        assert_eq!(read(json!({ "code": 429, "message": "x", "data": wide })), Some(UNNAMED.to_owned()));
         for text in
             ["rate limit, resets ü", "rate limit|", "rate limit resets", "rate limit in 99999999999999999999 days"]
         {
-            assert_eq!(message(text), Some(None), "{text}");
+            assert_eq!(message(text), Some(UNNAMED.to_owned()), "{text}");
         }
         let far = json!({ "code": 429, "message": "x", "data": { "retryAfter": 1e300, "resetsAt": 1e300 } });
-        assert_eq!(read(far), Some(None));
+        assert_eq!(read(far), Some(UNNAMED.to_owned()));
     }
 }

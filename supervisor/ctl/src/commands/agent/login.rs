@@ -1,30 +1,20 @@
 //! Implements `agentctl agent login`: starts an agent in the environment of its sessions, and carries out one of its
 //! login methods.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
-use std::time::Duration;
 
 use agentd_api::AgentName;
 use agentd_api::login::{AgentStart, AgentStartRequest, LoginKind, LoginMethod};
 use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
-use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::time::timeout;
+use serde_json::json;
 
 use crate::commands::{Context, label, tell};
 use crate::error::Error;
+use crate::running_agent::{RunningAgent, not_started, of_agent, plain};
 use crate::spec::absolute;
 use crate::way::Way;
 use agentd_screen::terminal::Screen;
-
-/// Time for the answer to `initialize`.
-const INITIALIZE: Duration = Duration::from_mins(1);
-/// Time for the end of an agent whose standard input is closed.
-const END: Duration = Duration::from_secs(5);
 
 pub(in crate::commands) async fn login(
     context: &Context,
@@ -39,9 +29,12 @@ pub(in crate::commands) async fn login(
         ));
     }
     let directory = absolute(dir)?;
-    let start = context.client.agent_start(agent.as_str(), &AgentStartRequest { directory: directory.clone() }).await?;
-    let mut running = RunningAgent::start(&start, &directory)?;
-    let methods = running.introduce().await?;
+    let start = context
+        .client
+        .agent_start(agent.as_str(), &AgentStartRequest { directory: directory.clone(), session: None })
+        .await?;
+    let mut running = RunningAgent::start(&start, &directory, Stdio::inherit())?;
+    let methods = LoginMethod::of(&running.introduce(true).await?);
     let chosen = choose(&methods, method, agent)?;
     let screen = Screen::stderr();
     tell(&format!("{}: {}", screen.line(agent.as_str()), screen.line(&chosen.name)))?;
@@ -49,7 +42,13 @@ pub(in crate::commands) async fn login(
         tell(&screen.line(words))?;
     }
     match chosen.kind {
-        LoginKind::Agent | LoginKind::Unknown => running.authenticate(&chosen.id).await?,
+        // A person in a browser needs time. Ctrl-C ends the wait.
+        LoginKind::Agent | LoginKind::Unknown => {
+            let request = running.request("authenticate", json!({ "methodId": chosen.id })).await;
+            request
+                .map(drop)
+                .map_err(|detail| usage(detail, "try again, or another method with --method".to_owned()))?;
+        }
         LoginKind::Variables => {
             running.end().await;
             return variables(chosen, &start, agent);
@@ -149,108 +148,10 @@ async fn at_terminal(method: &LoginMethod, start: &AgentStart, directory: &Path)
     command.spawn().map_err(failed)?.wait().await.map_err(failed)
 }
 
-fn not_started(program: &Path, source: &std::io::Error) -> Error {
-    let detail = format!("cannot start {}: {source}", program.display());
-    usage(detail, "check the agent's command with `agentctl agents`, and its installation".to_owned())
-}
-
-fn of_agent(start: &AgentStart, directory: &Path) -> Command {
-    plain(Path::new(start.command.first().map_or("", String::as_str)), start, directory)
-}
-
-fn plain(program: &Path, start: &AgentStart, directory: &Path) -> Command {
-    let mut command = Command::new(program);
-    let variables = start.environment.iter();
-    let variables =
-        variables.map(|variable| (OsStr::new(&variable.name), OsString::from_vec(variable.value.as_bytes().to_vec())));
-    command.env_clear().envs(variables).current_dir(directory).kill_on_drop(true);
-    command
-}
-
-/// An agent that this process has started. Its standard error is this terminal's, since agents print addresses there.
-struct RunningAgent {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    lines: Lines<BufReader<ChildStdout>>,
-}
-
-impl RunningAgent {
-    fn start(start: &AgentStart, directory: &Path) -> Result<Self, Error> {
-        let mut command = of_agent(start, directory);
-        command.args(start.command.iter().skip(1)).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let program = PathBuf::from(command.as_std().get_program());
-        let mut child = command.spawn().map_err(|source| not_started(&program, &source))?;
-        let lines = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
-        let lines = lines.ok_or_else(|| Error::Setup(std::io::Error::other("the agent has no standard output")))?;
-        Ok(Self { stdin: child.stdin.take(), child, lines })
-    }
-
-    async fn send(&mut self, message: &Value) -> Result<(), Error> {
-        let Some(stdin) = &mut self.stdin else { return Ok(()) };
-        // An agent that has ended is noticed when its answer is read.
-        let _ = stdin.write_all(format!("{message}\n").as_bytes()).await;
-        let _ = stdin.flush().await;
-        Ok(())
-    }
-
-    /// Makes a request and returns the result, or the agent's own words.
-    async fn request(&mut self, id: u64, method: &str, params: Value) -> Result<Value, Error> {
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params })).await?;
-        loop {
-            let Some(line) = self.lines.next_line().await.map_err(Error::Setup)? else {
-                let detail = format!("the agent ended before it answered {method}");
-                return Err(usage(detail, "check its command with `agentctl agents`".to_owned()));
-            };
-            let Ok(message) = serde_json::from_str::<Value>(&line) else { continue };
-            if message["id"] == id && message.get("method").is_none() {
-                return match message.get("error") {
-                    None => Ok(message["result"].clone()),
-                    Some(error) => {
-                        let words = error["message"].as_str().unwrap_or("an error without a message");
-                        let details = error["data"]["details"].as_str().map(|text| format!(": {text}"));
-                        let words = Screen::stderr().line(&format!("{words}{}", details.unwrap_or_default()));
-                        let detail = format!("the agent answered {method} with an error: {words}");
-                        Err(usage(detail, "do what the message says, or try another method with --method".to_owned()))
-                    }
-                };
-            }
-            if message.get("method").is_some() && !message["id"].is_null() {
-                let error = json!({ "code": -32601, "message": "agentctl offers no methods during a login" });
-                self.send(&json!({ "jsonrpc": "2.0", "id": message["id"], "error": error })).await?;
-            }
-        }
-    }
-
-    /// Introduces this client, and returns the agent's login methods.
-    async fn introduce(&mut self) -> Result<Vec<LoginMethod>, Error> {
-        let params = json!({
-            "protocolVersion": 1,
-            "clientCapabilities": { "auth": { "terminal": true }, "_meta": { "terminal-auth": true } },
-            "clientInfo": { "name": "agentd", "version": env!("CARGO_PKG_VERSION") },
-        });
-        let silent = |_| {
-            let detail = format!("the agent did not answer initialize within {} s", INITIALIZE.as_secs());
-            usage(detail, "check its command with `agentctl agents`".to_owned())
-        };
-        let result = timeout(INITIALIZE, self.request(1, "initialize", params)).await.map_err(silent)??;
-        Ok(LoginMethod::of(&result))
-    }
-
-    /// Lets the agent log in. This can take as long as a person needs in a browser; Ctrl-C ends it.
-    async fn authenticate(&mut self, method: &str) -> Result<(), Error> {
-        self.request(2, "authenticate", json!({ "methodId": method })).await.map(drop)
-    }
-
-    async fn end(&mut self) {
-        self.stdin = None;
-        if timeout(END, self.child.wait()).await.is_err() {
-            let _ = self.child.kill().await;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     fn methods(ids: &[&str]) -> Vec<LoginMethod> {
