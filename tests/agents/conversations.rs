@@ -64,6 +64,28 @@ impl Agent {
         }
     }
 
+    /// Lists the stored conversations, one on each page. The file with the end `.where` has the directory of each.
+    pub(crate) fn list(&self, id: &Value, params: &Value) {
+        let store = self.flags.store.as_ref().expect("a store");
+        let files = fs::read_dir(store).expect("it can be listed").map(|entry| entry.expect("an entry").path());
+        let mut found: Vec<Value> = files
+            .filter(|file| file.extension().is_some_and(|end| end == "where"))
+            .map(|file| {
+                let cwd = fs::read_to_string(&file).expect("it can be read");
+                let id = file.file_stem().and_then(|stem| stem.to_str());
+                json!({ "sessionId": id, "cwd": cwd, "title": "A \u{1b}[1mtalk" })
+            })
+            .filter(|one| params["cwd"].is_null() || one["cwd"] == params["cwd"])
+            .collect();
+        found.sort_by_key(|one| one["sessionId"].to_string());
+        let at: usize = params["cursor"].as_str().map_or(0, |cursor| cursor.parse().expect("a number"));
+        let mut page = json!({ "sessions": found.get(at..=at).unwrap_or_default() });
+        if at + 1 < found.len() {
+            page["nextCursor"] = json!((at + 1).to_string());
+        }
+        self.answer(id, &page);
+    }
+
     /// Deletes a stored conversation.
     pub(crate) fn delete(&self, id: &Value, conversation: &str) {
         match self.file(conversation).map(fs::remove_file) {

@@ -23,6 +23,8 @@ pub(crate) struct Flags {
     pub(crate) fork: bool,
     /// `--delete`: offer `session/delete` too.
     pub(crate) delete: bool,
+    /// `--list`: offer `session/list` too, with one conversation on each page.
+    pub(crate) list: bool,
     /// `--directories`: offer to take further directories.
     pub(crate) directories: bool,
     /// `--options`: offer a model and a temperature as options, and to a client that takes it, a switch.
@@ -80,6 +82,7 @@ impl Flags {
                 "--resume" => flags.resume = true,
                 "--fork" => flags.fork = true,
                 "--delete" => flags.delete = true,
+                "--list" => flags.list = true,
                 "--directories" => flags.directories = true,
                 "--options" => flags.options = true,
                 "--modes" => flags.modes = true,

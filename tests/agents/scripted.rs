@@ -222,6 +222,7 @@ impl Agent {
             "session/new" => self.begin(id, Vec::new()),
             "session/fork" if self.flags.fork => self.copy(id, params["sessionId"].as_str().unwrap_or_default()),
             "session/delete" if self.flags.delete => self.delete(id, params["sessionId"].as_str().unwrap_or_default()),
+            "session/list" if self.flags.list => self.list(id, params),
             "session/load" | "session/resume" => {
                 self.load(id, method, params["sessionId"].as_str().unwrap_or_default());
             }
@@ -242,6 +243,7 @@ impl Agent {
             ("resume", self.flags.resume),
             ("fork", self.flags.fork),
             ("delete", self.flags.delete),
+            ("list", self.flags.list),
             ("additionalDirectories", self.flags.directories),
         ] {
             if is_offered {

@@ -18,6 +18,7 @@ use agentd_api::agents::{Catalogue, LoginState};
 use agentd_api::event::OpenedBy;
 use agentd_api::isolation::Isolation;
 use agentd_api::options::OptionsView;
+use agentd_api::session::SessionSpec;
 use serde_json::{Value, json};
 
 use crate::harness::ctl::ctl;
@@ -28,6 +29,7 @@ use crate::real_agent::{Model, RealAgent, argument, is_held_by_rules};
 const PIXEL: &str = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
 
 /// A row of the table: an agent behind the stand-in.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own about an agent")]
 struct Row {
     agent: RealAgent,
     /// Name of the variable that has its key, which is declared as a secret.
@@ -41,6 +43,9 @@ struct Row {
     word_is_asked_for: bool,
     /// Whether a conversation can be resumed in the minute in which it began.
     resumes_at_once: bool,
+    /// Whether it lists and deletes its conversations.
+    lists: bool,
+    deletes: bool,
     /// A mode that a person changes to. None if the agent offers none.
     mode: Option<&'static str>,
     /// A model that a person changes to. None if the agent offers none.
@@ -123,13 +128,43 @@ async fn life(row: Row, model: &Model, prepared: Daemon) {
     if row.resumes_at_once {
         session.resume().await;
         session.turn("say so once more").await;
-        // Claude also asks for a title, without the history.
-        let asked: Vec<String> = model.server.asked().iter().map(|asked| asked.texts("user").concat()).collect();
-        let is_whole = |text: &String| text.contains("once more") && text.contains("quince");
-        assert!(asked.iter().any(is_whole), "it does not remember: {asked:?}");
+        remembers(model, "once more");
         session.stop().await;
     }
+    is_adopted(&daemon, &row, model, &session).await;
     is_held_by_rules(&daemon, &row.agent).await;
+}
+
+/// Asserts that the model got the history with a prompt.
+fn remembers(model: &Model, prompt: &str) {
+    // Claude also asks for a title, without the history.
+    let asked: Vec<String> = model.server.asked().iter().map(|asked| asked.texts("user").concat()).collect();
+    let is_whole = |text: &String| text.contains(prompt) && text.contains("quince");
+    assert!(asked.iter().any(is_whole), "it does not remember: {asked:?}");
+}
+
+/// Removes the session, adopts its conversation, and removes the new session with the conversation.
+async fn is_adopted(daemon: &Daemon, row: &Row, model: &Model, session: &Session) {
+    let (entry, work) = (row.agent.entry.unwrap(), daemon.work());
+    let list = ["adopt", entry, "--dir", work.to_str().unwrap()];
+    let conversation = session.view().await.status.conversation.unwrap();
+    let removed = ctl(daemon, &["rm", "--keep-conversation", session.id.as_str()]).await;
+    assert!(removed.status == Some(0) && removed.err.contains("stay below "), "{removed:?}");
+    let listed = ctl(daemon, &list).await;
+    assert_eq!((listed.status == Some(0), listed.out.contains(&conversation)), (row.lists, row.lists), "{listed:?}");
+    if !row.resumes_at_once {
+        return;
+    }
+    let spec = SessionSpec { conversation: Some(conversation.clone()), ..row.agent.spec(daemon) };
+    let adopted = daemon.session(&spec).await;
+    adopted.turn("say it again").await;
+    remembers(model, "it again");
+    let removed = ctl(daemon, &["rm", "--force", adopted.id.as_str()]).await;
+    assert_eq!((removed.status, removed.err.contains("has deleted")), (Some(0), row.deletes), "{removed:?}");
+    if row.deletes {
+        let listed = ctl(daemon, &list).await;
+        assert!(listed.status == Some(0) && !listed.out.contains(&conversation), "{listed:?}");
+    }
 }
 
 /// Returns the last result of a tool that the model got.
@@ -172,6 +207,8 @@ async fn claude_comes_through_the_common_life() {
         shows_output: true,
         word_is_asked_for: true,
         resumes_at_once: true,
+        lists: true,
+        deletes: true,
         mode: Some("plan"),
         model: Some("haiku"),
     };
@@ -198,6 +235,8 @@ async fn codex_comes_through_the_common_life() {
         shows_output: true,
         word_is_asked_for: true,
         resumes_at_once: true,
+        lists: true,
+        deletes: true,
         mode: Some("read-only"),
         model: Some("gpt-6-sol"),
     };
@@ -223,6 +262,8 @@ async fn copilot_comes_through_the_common_life() {
         shows_output: true,
         word_is_asked_for: false,
         resumes_at_once: true,
+        lists: true,
+        deletes: false,
         mode: Some("https://agentclientprotocol.com/protocol/session-modes#plan"),
         model: None,
     };
@@ -241,6 +282,8 @@ async fn opencode_comes_through_the_common_life() {
         shows_output: true,
         word_is_asked_for: false,
         resumes_at_once: true,
+        lists: true,
+        deletes: false,
         mode: Some("plan"),
         model: Some("stand-in/other"),
     };
@@ -264,6 +307,8 @@ async fn gemini_comes_through_the_common_life() {
         shows_output: false,
         word_is_asked_for: true,
         resumes_at_once: false,
+        lists: false,
+        deletes: false,
         mode: Some("autoEdit"),
         model: Some("gemini-3-flash-preview"),
     };

@@ -60,6 +60,9 @@ pub struct SessionSpec {
     /// directory and workspace are those of that session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parent: Option<SessionName>,
+    /// A conversation that the agent has already, by the agent's own id. The session continues it in the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conversation: Option<String>,
     /// Git repositories below the workspace, or else below the directory.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repos: Vec<RepositorySpec>,
@@ -253,6 +256,7 @@ impl SessionSpec {
             directory: directory.into(),
             workspace: None,
             parent: None,
+            conversation: None,
             repos: Vec::new(),
             workflow: None,
             initial_prompt: None,
@@ -370,7 +374,7 @@ const OPTION: &str = "The condition `OptionsApplied` names what the agent does n
 
 /// All fields of the specification. A change of `environment`, `labels`, `mcp`, `options` or `workflow` is one change,
 /// whatever it contains.
-pub const FIELDS: [SpecField; 33] = [
+pub const FIELDS: [SpecField; 34] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
@@ -382,6 +386,7 @@ pub const FIELDS: [SpecField; 33] = [
     field("directory", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
     field("workspace", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
     field("parent", Effect::Never, Notation::Text, "The conversation is continued once, at the creation."),
+    field("conversation", Effect::Never, Notation::Text, "The conversation is continued once, at the creation."),
     field("repos", Effect::NextTurn, Notation::Objects, "A launch makes the requested repositories too."),
     field(
         "workflow",
@@ -518,6 +523,7 @@ mod tests {
             directory: "/d".into(),
             workspace: Some(Workspace::New),
             parent: Some("p".parse().unwrap()),
+            conversation: Some("c".to_owned()),
             repos: vec![RepositorySpec::clone_of("/r")],
             workflow: Some(WorkflowSpec { url: Some("/w".to_owned()), ..WorkflowSpec::default() }),
             initial_prompt: Some("p".to_owned()),

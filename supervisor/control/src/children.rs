@@ -88,6 +88,7 @@ fn within(
         env_setup: None,
         workspace: None,
         parent: None,
+        conversation: None,
         repos: Vec::new(),
         ..SessionSpec::clone(&parent.spec)
     })

@@ -14,6 +14,8 @@ use agentd_screen::change::Change;
 pub(crate) enum Update {
     Answer(String),
     Thought(String),
+    /// A prompt in the history that an agent replays.
+    Prompt(String),
     Tool(ToolUpdate),
     Plan(Vec<PlanEntry>),
     /// Update that is not shown, by its name.
@@ -64,6 +66,7 @@ pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
     let name = update["sessionUpdate"].as_str().unwrap_or("an update without a name");
     Some(match name {
         "agent_message_chunk" => Update::Answer(block_text(&update["content"])),
+        "user_message_chunk" => Update::Prompt(block_text(&update["content"])),
         "agent_thought_chunk" => Update::Thought(block_text(&update["content"])),
         "tool_call" | "tool_call_update" => match update["toolCallId"].as_str() {
             Some(id) => Update::Tool(tool(id, update)),

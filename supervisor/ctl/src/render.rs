@@ -112,7 +112,7 @@ impl<O: Write, E: Write> Renderer<O, E> {
     /// Shows an item. `mine` states that the prompt was typed at this terminal, which already shows it.
     pub(crate) fn item(&mut self, item: &Item, mine: bool) -> Result<(), Error> {
         match item {
-            Item::Prompt { prompt, .. } => {
+            Item::Prompt { prompt, .. } | Item::Earlier(prompt) => {
                 self.paragraph()?;
                 if self.markdown.is_some() {
                     self.err("\n")?;

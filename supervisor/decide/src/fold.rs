@@ -191,7 +191,7 @@ impl State {
     fn created(&mut self, created: &SessionCreated) {
         let Some(continues) = &created.continues else { return };
         self.conversation = Some(continues.conversation.clone());
-        self.is_taken_over = true;
+        self.is_taken_over = !continues.is_adopted;
         self.conversation_home.clone_from(&continues.home);
         self.conversation_places.clone_from(&continues.places);
         self.conversation_born = continues.created;
@@ -387,7 +387,7 @@ impl State {
 
     fn conversation_opened(&mut self, opened: &ConversationOpened) {
         self.pending_note.opened(opened.by, self.conversation.is_some());
-        if self.conversation.as_ref() != Some(&opened.conversation) {
+        if self.conversation.as_ref() != Some(&opened.conversation) || self.is_adopting() {
             self.conversation_born = Some(self.updated);
             self.conversation_home.clone_from(&opened.home);
             self.conversation_places.clone_from(&opened.places);

@@ -394,6 +394,10 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
         Some(conversation) if !running.fresh && state.is_taken_over && capabilities.fork => {
             batch.send_filled(acp::fork(id, conversation, with))
         }
+        // The history that the agent replays is not in the journal yet.
+        Some(conversation) if !running.fresh && state.is_adopting() && capabilities.load => {
+            batch.send_filled(acp::load(id, conversation, with))
+        }
         Some(conversation) if !running.fresh && capabilities.resume => {
             batch.send_filled(acp::resume(id, conversation, with))
         }

@@ -147,6 +147,11 @@ impl State {
         }
     }
 
+    /// Reports whether the conversation began outside of agentd, and this session has not opened it yet.
+    pub(crate) fn is_adopting(&self) -> bool {
+        self.conversation.is_some() && self.conversation_born.is_none() && !self.is_taken_over
+    }
+
     /// Returns the summary of the session's state. `phase` includes restarts.
     pub fn ready(&self, generation: u64, phase: Phase, message: Option<&str>) -> Condition {
         let is_ready = phase.is_ready();

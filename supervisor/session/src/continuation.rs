@@ -1,8 +1,9 @@
-//! Sessions that continue the conversation of another session.
+//! Sessions that continue a conversation: of another session, or from outside of agentd.
 //!
 //! An agent with `session/fork` copies the conversation, and both sessions continue. Any other agent loads it. Then
 //! only one of the sessions may be active at a time, because two agents would overwrite each other's history.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use agentd_api::event::Continuation;
@@ -12,6 +13,9 @@ use agentd_api::{Code, Problem, SessionId};
 use tokio::sync::OwnedMutexGuard;
 
 use crate::{Session, Sessions};
+
+/// Maximum length of an agent's id of a conversation, in bytes.
+const LONGEST: usize = 512;
 
 fn invalid(detail: &str, hint: &str) -> Problem {
     Problem::new(Code::InvalidRequest, detail).hint(hint)
@@ -62,9 +66,18 @@ impl Sessions {
                     "only a session with a `parent` has the workspace of another session",
                     "request `workspace: \"new\"`, or name the `parent`",
                 )),
-                _ => Ok(None),
+                _ => match &spec.conversation {
+                    Some(conversation) => self.adoption(spec, conversation).await.map(Some),
+                    None => Ok(None),
+                },
             };
         };
+        if spec.conversation.is_some() {
+            return Err(invalid(
+                "a session continues the conversation of its parent, or one that the agent has",
+                "remove `parent` or `conversation`",
+            ));
+        }
         let parent = self.find(parent.as_str()).await?;
         parent.is_current().await;
         let view = parent.view();
@@ -83,9 +96,48 @@ impl Sessions {
         let directory = state.conversation_directory.clone();
         let workflow = state.workflow.active().cloned().map(Box::new);
         let places = state.conversation_places.clone();
-        let continues =
-            Continuation { conversation, home, places, created, can_fork: state.can_fork, directory, workflow };
+        let (can_fork, is_adopted) = (state.can_fork, false);
+        let continues = Continuation { conversation, home, places, created, is_adopted, can_fork, directory, workflow };
         Ok(Some((alone, continues)))
+    }
+
+    /// Returns a conversation that the agent has already. Another session of the same agent must not have it.
+    async fn adoption(
+        &self,
+        spec: &SessionSpec,
+        conversation: &str,
+    ) -> Result<(OwnedMutexGuard<()>, Continuation), Problem> {
+        if conversation.is_empty() || conversation.len() > LONGEST || conversation.chars().any(char::is_control) {
+            let detail = format!("`conversation` is empty, has control characters, or is longer than {LONGEST} bytes");
+            return Err(invalid(&detail, "name a conversation as the agent lists it: `agentctl adopt AGENT`"));
+        }
+        if spec.workspace.is_some() {
+            let hint = "remove `workspace`, and name the `directory` of the conversation";
+            return Err(invalid("a conversation of the agent belongs to its own directory", hint));
+        }
+        let conversation = conversation.to_owned();
+        let alone = self.conversations.lock(conversation.clone()).await;
+        let has_it = |view: &SessionView| {
+            let is_same_agent = (&view.spec.agent, &view.spec.command) == (&spec.agent, &spec.command);
+            is_same_agent && view.status.conversation.as_ref() == Some(&conversation)
+        };
+        if let Some(session) = self.those(has_it).first() {
+            let id = session.id();
+            let detail = format!("the session {id} has this conversation already");
+            let hint = format!("continue it there: `agentctl resume {id}`, or copy it: `agentctl run --parent {id}`");
+            return Err(Problem::new(Code::ConversationInUse, detail).hint(hint));
+        }
+        let continues = Continuation {
+            conversation,
+            home: None,
+            places: BTreeMap::new(),
+            created: None,
+            is_adopted: true,
+            can_fork: false,
+            directory: None,
+            workflow: None,
+        };
+        Ok((alone, continues))
     }
 
     /// Refuses to launch a session whose conversation another active session has. Returns a guard that keeps others

@@ -282,6 +282,9 @@ pub struct Continuation {
     /// Creation time of the conversation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<Timestamp>,
+    /// Whether the conversation began outside of agentd, so that the journal has no part of the history.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_adopted: bool,
     /// Whether the agent of the other session copies conversations (ACP `session/fork`).
     #[serde(default)]
     pub can_fork: bool,

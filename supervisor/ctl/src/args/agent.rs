@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use agentd_api::AgentName;
+use agentd_api::{AgentName, SessionName};
 use clap::{Args, Subcommand};
 
 const ADD_EXAMPLES: &str = "\
@@ -11,6 +11,27 @@ Examples:
   agentctl agent add codex --as work --env CODEX_HOME=/home/kim/.codex-work
   agentctl agent add --as mine --command my-agent --acp
   agentctl agent add --from agent.json          an entry of the public registry";
+
+/// Arguments of `agentctl adopt`.
+#[derive(Debug, Args)]
+pub(crate) struct AdoptArgs {
+    /// The agent, as in the configuration
+    pub(crate) agent: AgentName,
+    /// Id of the conversation, or its beginning; without it the conversations are listed
+    pub(crate) conversation: Option<String>,
+    /// Directory of the conversations
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
+    /// List the conversations of all directories
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Name of the session
+    #[arg(long)]
+    pub(crate) name: Option<SessionName>,
+    /// Do not wait until the agent is ready
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AgentCommand {

@@ -216,6 +216,8 @@ pub(crate) enum Command {
         #[command(flatten)]
         terms: TermsArgs,
     },
+    /// Continue a conversation that began elsewhere, for example with the agent in a terminal
+    Adopt(agent::AdoptArgs),
     /// Delete sessions with all stored data
     ///
     /// The agent deletes its own copy of the conversation, if it can. Otherwise the place of its files is printed.

@@ -122,7 +122,7 @@ pub(super) async fn resume(
 
 /// Follows the session until its launch has succeeded or failed, or until the deadline. Prints the missing
 /// prerequisites when they change. The wait continues if the daemon is replaced.
-async fn settled(
+pub(super) async fn settled(
     context: &Context,
     mut document: Document<SessionView>,
     until: Instant,
@@ -198,7 +198,7 @@ pub(super) fn first(context: &Context, before: u8, result: Result<u8, Error>) ->
 }
 
 /// Reports whether a session became ready, as an exit status or an error.
-async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
+pub(super) async fn ready(context: &Context, view: &SessionView, wait: Option<Duration>) -> Result<u8, Error> {
     let label = label(view);
     match view.status.phase {
         Phase::Failed => {

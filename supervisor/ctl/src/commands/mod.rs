@@ -1,6 +1,7 @@
 //! Implements the commands: one function per command turns arguments into calls and answers into text.
 
 mod acp;
+mod adopt;
 mod agent;
 mod apply;
 mod apply_schedules;
@@ -146,6 +147,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Resume { session, no_wait, new_conversation, terms } => {
             boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
         }
+        Command::Adopt(args) => boxed(adopt::adopt(context, args)).await,
         Command::Rm { sessions, force, keep_conversation } => {
             boxed(life::rm(context, &sessions, force, keep_conversation)).await
         }

@@ -32,6 +32,8 @@ pub(crate) enum Item {
         turn: TurnId,
         prompt: String,
     },
+    /// A prompt from before the adoption of the conversation.
+    Earlier(String),
     Answer(String),
     Thought(String),
     ToolBegan {
@@ -335,6 +337,9 @@ impl Conversation {
             Some(Update::Answer(text) | Update::Thought(text)) if text.is_empty() => Vec::new(),
             Some(Update::Answer(text)) => vec![Item::Answer(text)],
             Some(Update::Thought(text)) => vec![Item::Thought(text)],
+            // During a turn some agents repeat the prompt.
+            Some(Update::Prompt(text)) if self.running.is_none() => vec![Item::Earlier(text)],
+            Some(Update::Prompt(_)) => vec![Item::Detail("agent: user_message_chunk".to_owned())],
             Some(Update::Tool(update)) => self.tool(update),
             Some(Update::Plan(entries)) => vec![Item::Plan(entries)],
             Some(Update::Other(name)) => vec![Item::Detail(format!("agent: {name}"))],

@@ -109,6 +109,10 @@ async fn check_session(
         let hint = "shorten it: each run appends its time";
         return Err(invalid(format!("the name of the session is longer than {LONGEST_NAME} characters"), hint));
     }
+    if session.conversation.is_some() {
+        let hint = "adopt the conversation first, then schedule a `prompt` to its session";
+        return Err(invalid("a conversation of the agent can be continued by one session only", hint));
+    }
     if session.parent.is_some() {
         let hint = "schedule a `prompt` to the other session, or remove `parent`";
         return Err(invalid("a session that continues another one sends no prompt by itself", hint));
