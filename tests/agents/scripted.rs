@@ -19,6 +19,7 @@ mod mcp;
 mod permissions;
 mod processes;
 mod tools;
+mod transcript;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, BufRead as _, Write as _};
@@ -43,6 +44,7 @@ fn main() {
         ["stray-parent", pidfile] => drop(spawn_stray(Path::new(pidfile))),
         ["tool", command] => tool(command),
         ["tools"] => tools::serve(),
+        ["transcript", file] => transcript::repeat(Path::new(file)),
         ["ask", socket, method, path, body] => calls::ask_once(socket, method, path, body),
         ["attack", table, directory, rounds] => calls::attack(table, directory, rounds),
         ["call", table, directory, round, kind] => calls::call(table, directory, round, kind),

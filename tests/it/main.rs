@@ -103,6 +103,7 @@ mod survival;
 mod symptoms;
 mod systemd;
 mod tcp;
+mod transcripts;
 mod tree;
 mod trust;
 mod turns;

@@ -340,7 +340,7 @@ async fn opencode_gets_the_model_of_the_runners_variable() {
     let Some(program) = require::opencode() else { return };
     let daemon = Daemon::start().await;
     let model = Model::start(TOOL).await;
-    for (text, expected) in [("stand-in", "model is stand-in/model"), ("big-pickle", "model is opencode/big-pickle")] {
+    for (text, expected) in [("in/model", "model is stand-in/model"), ("big-pickle", "model is opencode/big-pickle")] {
         let mut spec = opencode(&program, &model).spec(&daemon);
         spec.environment.compatibility = Some(RunnerNames::Ambient);
         spec.environment.env.insert("LLM_MODEL".to_owned(), text.to_owned());

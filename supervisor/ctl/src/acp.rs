@@ -111,8 +111,10 @@ fn terminal_output(meta: &Value) -> Option<String> {
     Some(output).filter(|output| !output.is_empty())
 }
 
-/// Returns the command's output from `rawOutput`: some agents send it only there.
+/// Returns the command's output from `rawOutput`: some agents send it only there. Codex puts the result of an MCP
+/// server's tool into a field.
 fn raw_output(output: &Value) -> String {
+    let output = output.get("result").filter(|result| result.is_object()).unwrap_or(output);
     let keys = ["output", "formatted_output", "aggregated_output"];
     if let Some(text) = output.as_str().or_else(|| keys.iter().find_map(|key| output[key].as_str())) {
         return text.to_owned();
@@ -197,6 +199,8 @@ mod tests {
         assert_eq!(raw(json!({ "stdout": "out", "stderr": "err", "exit_code": 1 })), Some("outerr".into()));
         assert_eq!(raw(json!({ "formatted_output": "formatted", "stdout": "out" })), Some("formatted".into()));
         assert_eq!(raw(json!({ "content": [{ "type": "text", "text": "mcp" }] })), Some("mcp".into()));
+        let result = json!({ "content": [{ "type": "text", "text": "plum" }], "structuredContent": null });
+        assert_eq!(raw(json!({ "result": result, "error": null })), Some("plum".into()));
         assert_eq!(raw(json!({ "exitCode": 1 })), None);
         assert_eq!(output(named("status", json!("completed"))), None);
     }

@@ -141,7 +141,7 @@ async fn list(context: &Context, args: &AdoptArgs, directory: &Path) -> Result<u
         table.row([
             screen.line(&one.session_id),
             screen.line(one.updated_at.as_deref().unwrap_or_default()),
-            sessions.iter().find(has_it).map(|view| label(view).to_owned()).unwrap_or_default(),
+            sessions.iter().find(has_it).map(label).unwrap_or_default(),
             screen.line(&one.cwd.display().to_string()),
             screen.line(one.title.as_deref().unwrap_or_default()),
         ]);
