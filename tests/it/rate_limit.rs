@@ -65,11 +65,13 @@ async fn the_prompt_is_sent_again_at_the_time_that_the_agent_names() {
     let queue: Vec<_> = view.status.queue.iter().map(|turn| &turn.id).collect();
     assert_eq!(queue, [&first.turn, &second.turn], "it is the next one");
 
+    let said = ctl(&daemon, &["prompt", session.id.as_str(), "say third"]).await;
+    assert!(said.out.contains("third") && said.err.contains("the agent met a rate limit: You've hit"), "{said:?}");
     assert_eq!(session.end_of(&first).await.text, "at last");
     assert_eq!(session.end_of(&second).await.text, "behind");
     let [limited] = &limits(&session)[..] else { panic!("{:?}", limits(&session)) };
     assert!(limited.is_named && limited.attempt == 1, "{limited:?}");
-    let [begun, again, behind] = &starts(&session)[..] else { panic!("{:?}", starts(&session)) };
+    let [begun, again, behind, _] = &starts(&session)[..] else { panic!("{:?}", starts(&session)) };
     assert_eq!((begun.again, again.again, behind.again), (false, true, false));
     assert_eq!((&begun.turn, &again.turn), (&first.turn, &first.turn));
     assert_eq!(begun.note, None);

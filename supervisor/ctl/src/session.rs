@@ -38,6 +38,12 @@ pub(crate) fn missing(view: &SessionView) -> Option<String> {
     (of_interest && met.status == ConditionStatus::False).then(|| met.message.clone())
 }
 
+/// Returns the rate limit for whose end the next prompts wait.
+pub(crate) fn limit(view: &SessionView) -> Option<&str> {
+    let mut conditions = view.status.conditions.iter().filter(|_| view.status.phase == Phase::Limited);
+    conditions.find(|one| one.kind == ConditionType::RateLimited).map(|one| one.message.as_str())
+}
+
 /// Returns agentd's own question, for which the launch of a stale session waits.
 pub(crate) fn question(view: &SessionView) -> Option<&PermissionRequest> {
     view.status.permissions.iter().find(|request| request.origin == PermissionOrigin::Agentd)

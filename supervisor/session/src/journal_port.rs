@@ -129,13 +129,14 @@ pub(crate) struct Written {
     pub from_reserve: bool,
 }
 
-/// Reports whether the record must be synced at once: a creation, an end, a failed launch, a stop, or a confirmed
-/// change. Other records of the last half second may be lost in a power cut.
+/// Reports whether the record must be synced at once: a creation, an end, a rate limit, a failed launch, a stop, or a
+/// confirmed change. Other records of the last half second may be lost in a power cut.
 fn must_outlive_a_power_cut(body: &Body) -> bool {
     matches!(
         body,
         Body::SessionCreated(_)
             | Body::TurnEnded(_)
+            | Body::TurnLimited(_)
             | Body::LaunchFailed(_)
             | Body::StopRequested(_)
             | Body::SessionCompleting(_)

@@ -115,6 +115,9 @@ pub(super) async fn prompt(context: &Context, args: PromptArgs) -> Result<u8, Er
     if !context.json {
         // The records of these are older than the prompt.
         tell_obstacles(&view)?;
+        if let Some(limit) = session::limit(&view) {
+            tell(limit)?;
+        }
     }
     let goal = Goal::Turn(Some(accepted.turn));
     let attachment = Attachment { after: accepted.after_seq, goal, ..context.attachment(&id, &label) };
