@@ -127,7 +127,7 @@ async fn the_command_line_gives_files_images_and_standard_input() {
             .await;
     assert_eq!(said.status, Some(0), "{said:#?}");
     let got: Value = serde_json::from_str(&said.out).unwrap();
-    let uri = |name: &str| json!(format!("file://{}", at(name).display()));
+    let uri = |name: &str| json!(format!("file://{}", at(name).display().to_string().replace(' ', "%20")));
     assert_eq!((&got[0]["resource"]["uri"], &got[0]["resource"]["text"]), (&uri("a.rs"), &json!(measure("fn a() {}"))));
     assert_eq!((&got[1]["resource"]["uri"], &got[1]["resource"]["text"]), (&json!("stdin:"), &json!(measure("typed"))));
     assert_eq!((&got[2]["uri"], &got[2]["mimeType"]), (&uri("b.png"), &json!("image/png")));
