@@ -7,11 +7,13 @@
 //! ```
 
 use std::cell::Cell;
+use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use nix::sys::socket::{Shutdown, shutdown};
 use tempfile::TempDir;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
@@ -187,6 +189,7 @@ pub(crate) enum Manner {
 /// Server that listens at one address and port.
 pub(crate) struct Peer {
     accepted: Arc<AtomicUsize>,
+    listener: std::net::TcpListener,
     serving: JoinHandle<()>,
 }
 
@@ -195,12 +198,12 @@ impl Peer {
         let at = format!("{address}:{port}");
         let listener = place.within(move || bound(&at)).expect("the address is the place's");
         listener.set_nonblocking(true).unwrap();
-        let listener = TcpListener::from_std(listener).unwrap();
+        let serves = TcpListener::from_std(listener.try_clone().unwrap()).unwrap();
         let accepted = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&accepted);
         let serving = tokio::spawn(async move {
             let mut held = Vec::new();
-            while let Ok((mut stream, _)) = listener.accept().await {
+            while let Ok((mut stream, _)) = serves.accept().await {
                 count.fetch_add(1, Ordering::Relaxed);
                 match manner {
                     Manner::Closes => {}
@@ -209,7 +212,7 @@ impl Peer {
                 }
             }
         });
-        Self { accepted, serving }
+        Self { accepted, listener, serving }
     }
 
     /// Number of accepted connections.
@@ -217,8 +220,10 @@ impl Peer {
         self.accepted.load(Ordering::Relaxed)
     }
 
-    /// Stops listening, and returns after the port is closed.
+    /// Stops listening, and returns after the port is closed. A process that another test is about to start may have
+    /// inherited the listener, so it is shut down, which closes the port for each holder.
     pub(crate) async fn close(mut self) {
+        shutdown(self.listener.as_raw_fd(), Shutdown::Both).unwrap();
         self.serving.abort();
         (&mut self.serving).await.ok();
     }
