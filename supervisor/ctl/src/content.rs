@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use agentd_api::prompt::{EmbeddedResource, Link, Media, PromptPart};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::args::run::FileArgs;
 use crate::error::Error;
@@ -82,19 +83,30 @@ fn link(path: &Path, size: Option<u64>) -> PromptPart {
     PromptPart::ResourceLink(Link { uri: address(path), name, mime_type: None, size })
 }
 
-/// Returns the address of a file (RFC 8089), with the bytes escaped that an address cannot have (RFC 3986).
+/// Bytes that are escaped in the path of an address: all but those of RFC 3986, section 3.3.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'/')
+    .remove(b'-')
+    .remove(b'.')
+    .remove(b'_')
+    .remove(b'~')
+    .remove(b'!')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'\'')
+    .remove(b'(')
+    .remove(b')')
+    .remove(b'*')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b':')
+    .remove(b'@');
+
+/// Returns the address of a file (RFC 8089).
 pub(crate) fn address(path: &Path) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte);
-    let escaped = path.as_os_str().as_encoded_bytes().iter().fold(String::new(), |mut escaped, &byte| {
-        use std::fmt::Write as _;
-        if plain(byte) {
-            escaped.push(char::from(byte));
-        } else {
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-        escaped
-    });
-    format!("file://{escaped}")
+    format!("file://{}", percent_encode(path.as_os_str().as_encoded_bytes(), ESCAPED))
 }
 
 /// Returns the media type of an image that models take, by its first bytes.

@@ -20,10 +20,10 @@ const DELETE: Duration = Duration::from_secs(30);
 
 /// The deletion of a conversation.
 pub(crate) enum Forgetting {
-    /// The agent has no conversation, or agentd does not know its files.
+    /// There is no conversation, or its session is not deleted.
     Nothing,
-    /// The files of the conversation stay, for this reason.
-    Stays(String),
+    /// The files of the conversation stay, for this reason if it is not the person's wish.
+    Stays(Option<String>),
     /// The agent is asked to delete the conversation.
     Asked { agent: Box<RunningAgent>, conversation: String },
 }
@@ -33,7 +33,7 @@ impl Forgetting {
     pub(crate) async fn prepare(client: &Client, view: &SessionView, is_kept: bool) -> Self {
         let Some(conversation) = view.status.conversation.clone() else { return Self::Nothing };
         if is_kept {
-            return Self::stays("");
+            return Self::Stays(None);
         }
         if !view.status.deletes_conversations {
             return Self::stays("it offers no deletion of a conversation");
@@ -54,7 +54,7 @@ impl Forgetting {
     }
 
     fn stays(why: &str) -> Self {
-        Self::Stays(why.to_owned())
+        Self::Stays(Some(why.to_owned()))
     }
 
     /// Deletes the conversation, after its session was deleted. Returns a line for the person, if there is anything to
@@ -69,21 +69,21 @@ impl Forgetting {
                 agent.end().await;
                 match answer {
                     Ok(Ok(_)) => return Some("the agent has deleted its conversation".to_owned()),
-                    Ok(Err(error)) => error,
-                    Err(_) => format!("the agent did not answer session/delete within {} s", DELETE.as_secs()),
+                    Ok(Err(error)) => Some(error),
+                    Err(_) => Some(format!("the agent did not answer session/delete within {} s", DELETE.as_secs())),
                 }
             }
         };
         let directories = &view.status.conversation_directories;
         let directories: Vec<String> = directories.iter().map(|one| one.display().to_string()).collect();
         let place = directories.join(" and ");
-        match (why.as_str(), directories.is_empty()) {
-            ("", true) => None,
-            ("", false) => Some(format!("the agent's own files of the conversation stay below {place}")),
+        match why {
+            None if place.is_empty() => None,
             // An agent without conversations on the disk has nothing to delete.
-            (_, true) if !view.status.deletes_conversations => None,
-            (why, true) => Some(format!("the agent keeps its conversation: {why}")),
-            (why, false) => Some(format!("the agent's own files of the conversation stay below {place}: {why}")),
+            Some(_) if place.is_empty() && !view.status.deletes_conversations => None,
+            Some(why) if place.is_empty() => Some(format!("the agent keeps its conversation: {why}")),
+            Some(why) => Some(format!("the agent's own files of the conversation stay below {place}: {why}")),
+            None => Some(format!("the agent's own files of the conversation stay below {place}")),
         }
     }
 }

@@ -2,12 +2,12 @@
 //! puts a content into the line for the agent.
 
 use std::fs;
-use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use agentd_api::prompt::{PromptPart, placeholder};
 use agentd_api::{Code, Problem};
+use agentd_host::directories::make_private;
 use agentd_keeper::protocol::contents;
 use sha2::{Digest as _, Sha256};
 
@@ -51,28 +51,18 @@ fn stored(directory: &Path, mut parts: Vec<PromptPart>) -> io::Result<Vec<Prompt
     Ok(parts)
 }
 
-/// Writes a file that is complete as soon as it has its name.
+/// Writes the file of a content, unless the session has it already.
 fn write(directory: &Path, digest: &str, content: &str) -> io::Result<()> {
     let file = directory.join(digest);
     if file.exists() {
         return Ok(());
     }
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    make_private(directory).map_err(io::Error::other)?;
     let sizes = fs::read_dir(directory)?.map(|file| Ok(file?.metadata()?.len()));
     if sizes.sum::<io::Result<u64>>()? + content.len() as u64 > ALL {
         return Err(io::Error::new(io::ErrorKind::QuotaExceeded, format!("the session has {} MiB already", ALL >> 20)));
     }
-    let new = directory.join(format!(".{digest}.{}", std::process::id()));
-    let written =
-        fs::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&new).and_then(|mut open| {
-            open.write_all(content.as_bytes())?;
-            open.sync_all()
-        });
-    let named = written.and_then(|()| fs::rename(&new, &file)).and_then(|()| fs::File::open(directory)?.sync_all());
-    if named.is_err() {
-        let _ = fs::remove_file(&new);
-    }
-    named
+    agentd_host::files::write(&file, content.as_bytes())
 }
 
 #[cfg(test)]

@@ -177,8 +177,9 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool, keep
                 found => found?.value,
             };
             let kept = repository::with_work(context, &found).await;
-            let may_go = force || !found.status.phase.is_active();
-            let forgetting = Forgetting::prepare(&context.client, &found, keep || !may_go).await;
+            let is_refused = found.status.phase.is_active() && !force;
+            let forgetting =
+                if is_refused { Forgetting::Nothing } else { Forgetting::prepare(&context.client, &found, keep).await };
             context.client.delete(found.id.as_str(), force).await?;
             kept.iter().try_for_each(|kept| tell(&format!("kept {kept}")))?;
             forgetting.finish(&found).await.map_or(Ok(()), |line| tell(&line))
