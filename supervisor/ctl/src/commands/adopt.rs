@@ -72,11 +72,7 @@ async fn choose(context: &Context, agent: &AgentName, directory: &Path, wanted: 
     if matches!(context.client.way(), Way::Tcp { .. }) {
         return Ok(given());
     }
-    let mut lister = Lister::start(context, agent, directory).await?;
-    if !lister.can_list {
-        lister.agent.end().await;
-        return Ok(given());
-    }
+    let Some(mut lister) = Lister::start(context, agent, directory).await? else { return Ok(given()) };
     let mut found = lister.list(Some(directory)).await?;
     if matching(&found, wanted).is_empty() {
         found = lister.list(None).await?;
@@ -114,14 +110,12 @@ async fn list(context: &Context, args: &AdoptArgs, directory: &Path) -> Result<u
             hint: format!("list them there: ssh HOST agentctl adopt {agent}"),
         });
     }
-    let mut lister = Lister::start(context, agent, directory).await?;
-    if !lister.can_list {
-        lister.agent.end().await;
+    let Some(mut lister) = Lister::start(context, agent, directory).await? else {
         return Err(Error::Usage {
             detail: format!("{agent} does not list its conversations"),
             hint: format!("name one by its id: agentctl adopt {agent} CONVERSATION"),
         });
-    }
+    };
     let found = lister.list((!args.all).then_some(directory)).await?;
     lister.agent.end().await;
     if context.json {
@@ -153,17 +147,20 @@ async fn list(context: &Context, args: &AdoptArgs, directory: &Path) -> Result<u
 /// An agent that lists its conversations.
 struct Lister {
     agent: RunningAgent,
-    can_list: bool,
 }
 
 impl Lister {
-    async fn start(context: &Context, agent: &AgentName, directory: &Path) -> Result<Self, Error> {
+    /// Starts the agent. Returns `None` if it does not list its conversations.
+    async fn start(context: &Context, agent: &AgentName, directory: &Path) -> Result<Option<Self>, Error> {
         let request = AgentStartRequest { directory: directory.to_owned(), session: None };
         let start = context.client.agent_start(agent.as_str(), &request).await?;
         let mut agent = RunningAgent::start(&start, directory, Stdio::null())?;
         let offered = agent.introduce(false).await?;
-        let can_list = !offered["agentCapabilities"]["sessionCapabilities"]["list"].is_null();
-        Ok(Self { agent, can_list })
+        if offered["agentCapabilities"]["sessionCapabilities"]["list"].is_null() {
+            agent.end().await;
+            return Ok(None);
+        }
+        Ok(Some(Self { agent }))
     }
 
     /// Returns the conversations of a directory, or of all directories.
