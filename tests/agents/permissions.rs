@@ -126,4 +126,18 @@ impl Agent {
         let outcome = &answer["result"]["outcome"];
         outcome["optionId"].as_str().or(outcome["outcome"].as_str()).unwrap_or("error").to_owned()
     }
+
+    /// `request METHOD PARAMETERS`: makes a request, and says its result as JSON, or `code` and the error's code.
+    pub(crate) fn ask_client(&mut self, text: &str) {
+        let (method, params) = text.split_once(' ').expect("a method and parameters");
+        let mut params: Value = serde_json::from_str(params).expect("parameters as JSON");
+        if let Some(conversation) = &self.conversation {
+            params["sessionId"] = json!(conversation.id);
+        }
+        let answer = self.request(method, &params);
+        match answer.get("result") {
+            Some(result) => self.say(&result.to_string()),
+            None => self.say(&format!("code {}", answer["error"]["code"])),
+        }
+    }
 }

@@ -396,10 +396,8 @@ impl Agent {
             "noise" => print_raw(b"debug: not JSON\nbytes \xff\xfe that are not UTF-8\n{\"cut\": \n[]\n\n"),
             "bigline" => self.say(&"x".repeat(number(rest))),
             "stderr" => eprintln!("{rest}"),
-            "unknown-request" => {
-                let answer = self.request("craft/drainMidTurnQueue", &json!({}));
-                self.say(&format!("code {}", answer["error"]["code"]));
-            }
+            "unknown-request" => self.ask_client("craft/drainMidTurnQueue {}"),
+            "request" => self.ask_client(rest),
             "hang" => {
                 while !self.cancelled {
                     self.wait_for(None, |_| false);

@@ -23,6 +23,7 @@ hints! {
     LIST_SNAPSHOTS = "`agentctl snapshot status` shows the present snapshots",
     LIST_TURNS = "`agentctl show` lists the turns",
     FORM = "`agentctl show` shows the form; `agentctl answer` takes its values as --field NAME=VALUE",
+    EDITOR_REQUESTS = "it is answered or its time is over, or the agent has no `editor` in the configuration",
     LIST_REQUESTS = "`agentctl show` lists the open requests",
     LIST_PREREQUISITES = "`agentctl check` lists the declared prerequisites; add [prerequisites.NAME] to agentd.toml",
     SHOW_LAUNCH = "a launch builds it; `agentctl show` shows the progress of the launch",

@@ -16,6 +16,7 @@ pub mod degraded;
 pub mod doc;
 pub mod doctor;
 pub mod drain;
+pub mod editor;
 pub mod elicitation;
 pub mod environment;
 pub mod error;

@@ -71,6 +71,8 @@ codes! {
     NoSuchTurn = 404,
     /// The session has no such permission request.
     NoSuchPermission = 404,
+    /// The agent has no such request, or it is answered already.
+    NoSuchRequest = 404,
     /// No terminal snapshot has this id.
     NoSuchSnapshot = 404,
     /// The session starts with a terminal's environment, and the request names no snapshot. Upload one and send

@@ -39,6 +39,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_api::AgentName;
+use agentd_api::editor::EditorTool;
 use agentd_api::environment::Refresh;
 use agentd_api::isolation::Isolation;
 use agentd_api::quantity::Time;
@@ -168,6 +169,10 @@ pub struct Agent {
     /// agent's id of the method. For agents that do not look for their key by themselves. Default: none.
     #[serde(default)]
     pub login: Option<String>,
+    /// Requests that the agent may make to a connected editor: `fs` to read and write text files, and `terminal` to run
+    /// commands in its terminals. The editor carries them out, outside of the agent's isolation. Default: none.
+    #[serde(default)]
+    pub editor: Vec<EditorTool>,
     /// Names and patterns of variables that pass the whitelist in addition to its own list. Default: none.
     #[serde(default)]
     pub allow: Vec<String>,

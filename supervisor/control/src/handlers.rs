@@ -223,6 +223,12 @@ pub(super) async fn permit(
     json(&session.view())
 }
 
+/// Passes an editor's answer on to the agent.
+pub(super) async fn answer_request(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+    session.ask(Command::AnswerRequest(read(context, request).await?)).await?;
+    json(&session.view())
+}
+
 /// Returns the cause for records: the call and its caller.
 fn cause(context: &Context) -> Cause {
     Cause::call(context.requester())

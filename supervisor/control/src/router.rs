@@ -278,6 +278,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::resume(context, &session().await?, wait, new_conversation.unwrap_or(false), terms).await
         }
+        Call::AnswerRequest { .. } => handlers::answer_request(context, &session().await?, request).await,
         Call::Permit { permission, .. } => handlers::permit(context, &session().await?, &permission, request).await,
     }
 }

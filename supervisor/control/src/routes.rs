@@ -117,7 +117,8 @@ pub fn access(route: Route) -> Access {
         | Route::RemoveSession
         | Route::Observe
         | Route::Resume
-        | Route::Permit => Access::Owner,
+        | Route::Permit
+        | Route::AnswerRequest => Access::Owner,
     }
 }
 

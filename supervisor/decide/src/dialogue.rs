@@ -67,6 +67,9 @@ impl State {
                     running.is_second_attempt = true;
                     running.opening = Opening::Initialized(running.capabilities);
                 }
+                if method == acp::method::INITIALIZE {
+                    running.editor = params.map(acp::offered_to_agent).unwrap_or_default();
+                }
                 let pending = match method.as_str() {
                     acp::method::INITIALIZE => Pending::Initialize,
                     acp::method::AUTHENTICATE => Pending::Authenticate,

@@ -306,6 +306,7 @@ impl State {
             is_second_attempt: false,
             options: AgentOptions::default(),
             login: Login::default(),
+            editor: BTreeSet::new(),
             calls: VecDeque::new(),
             turn: None,
             idle_since: self.seq,

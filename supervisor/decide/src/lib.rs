@@ -21,6 +21,7 @@ pub mod completion;
 pub mod context;
 pub mod current;
 mod dialogue;
+mod editor;
 pub mod exit;
 pub mod facts;
 mod fold;

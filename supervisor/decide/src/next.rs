@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use agentd_api::editor::EditorTool;
 use agentd_api::event::{
     AgentUnusable, AnsweredBy, Cause, ConversationOpened, LaunchFailed, OpenedBy, PermissionOutcome,
     PermissionRequested, Synthetic, SyntheticCause, TurnEnded, TurnStarted,
@@ -25,6 +26,7 @@ use jiff::tz::TimeZone;
 use crate::acp;
 use crate::batch::Batch;
 use crate::completion;
+use crate::editor;
 use crate::exit::exit_reason;
 use crate::limit;
 use crate::login;
@@ -72,6 +74,8 @@ pub struct Facts<'a> {
     pub zone: &'a TimeZone,
     /// Time without history updates after which a loaded conversation counts as replayed.
     pub replay_quiet: Duration,
+    /// Requests to an editor that the next agent is offered.
+    pub editor: &'a [EditorTool],
     /// The agent's name, as permission rules spell it.
     pub agent: &'a str,
     pub rules: &'a [Rule],
@@ -273,7 +277,7 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
     }
     match &running.opening {
         Opening::Initializing => {
-            running.pending.is_empty().then(|| Batch::default().send(acp::initialize(state.next_rpc)))
+            running.pending.is_empty().then(|| Batch::default().send(acp::initialize(state.next_rpc, facts.editor)))
         }
         Opening::Initialized(_) if !running.pending.is_empty() => None,
         Opening::Initialized(capabilities) => {
@@ -316,6 +320,10 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
 /// Questions are answered by clients, unless the policy denies everything.
 fn answer_agent(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
     for asked in &running.asked {
+        if editor::is_offered(running, &asked.method) {
+            // An editor answers it.
+            continue;
+        }
         let Some(draft) = &asked.permission else {
             return Some(Batch::default().send(acp::unknown_method(&asked.rpc, &asked.method)));
         };

@@ -3,6 +3,7 @@
 //! A refusal is an expected result, and therefore a value. It names the request, the reason and the remedy.
 
 use agentd_api::context::{ContextChange, ProgressRequest, SessionObserved};
+use agentd_api::editor::RequestAnswer;
 use agentd_api::elicitation::{ACCEPT, DECLINE, Elicitation, Form, FormError, FormValues};
 use agentd_api::event::{
     AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
@@ -21,6 +22,7 @@ use serde_json::Value;
 use crate::acp;
 use crate::batch::Batch;
 use crate::context::{self, ContextRefusal};
+use crate::editor;
 use crate::limit;
 use crate::spec::SpecRefusal;
 use crate::staleness;
@@ -57,6 +59,8 @@ pub enum Command {
         answer: PermissionAnswer,
         cause: Cause,
     },
+    /// Answers a request of the agent in place of an editor.
+    AnswerRequest(RequestAnswer),
     /// Changes sets of the context.
     ChangeContext {
         change: ContextChange,
@@ -147,6 +151,8 @@ pub enum Refusal {
     KeyReused { key: String },
     #[error("no permission request {permission:?} is open", permission = permission.as_str())]
     NoSuchPermission { permission: PermissionId },
+    #[error("the agent has no open request {id} that an editor answers")]
+    NoSuchRequest { id: String },
     #[error("permission request {permission:?} is already answered", permission = permission.as_str())]
     PermissionAnswered { permission: PermissionId },
     #[error("the asker of permission request {permission:?} has ended", permission = permission.as_str())]
@@ -183,6 +189,7 @@ impl Refusal {
             Self::OldKeeper => (Code::InvalidRequest, Some("stop the session and resume it, then try again")),
             Self::EmptyPrompt => (Code::InvalidRequest, Some("send a prompt with text")),
             Self::NoSuchPermission { .. } => (Code::NoSuchPermission, Some(hint::LIST_REQUESTS)),
+            Self::NoSuchRequest { .. } => (Code::NoSuchRequest, Some(hint::EDITOR_REQUESTS)),
             Self::PermissionAnswered { .. } | Self::AgentEnded { .. } => (Code::PermissionAnswered, None),
             Self::NoSuchOption { .. } => {
                 (Code::InvalidRequest, Some("answer with one of those ids, or with allow or deny"))
@@ -259,6 +266,7 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
         Command::Answer { permission, answer, cause } => {
             answer_permission(state, permission, &answer, &cause).map(Decision::from)
         }
+        Command::AnswerRequest(answer) => editor::answer(state, &answer).map(Decision::from),
         Command::ChangeContext { change, requester } => Ok(context::change(state, &change, requester)?.into()),
         Command::SetHint { hint, requester } => Ok(context::set_hint(state, hint.as_deref(), requester)?.into()),
         Command::SetTitle { title, requester } => Ok(context::set_title(state, title.as_deref(), requester)?.into()),

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use agentd_api::context::{Context, Progress};
 use agentd_api::degraded::MissingPart;
+use agentd_api::editor::EditorTool;
 use agentd_api::elicitation::Elicitation;
 use agentd_api::event::{Exceeded, LaunchReason, OpenedBy, StaleVariable, TurnQueued};
 use agentd_api::isolation::Isolated;
@@ -311,6 +312,9 @@ pub struct Running {
     /// The login of this launch.
     #[serde(default)]
     pub login: Login,
+    /// Requests to an editor that the agent was offered.
+    #[serde(default)]
+    pub editor: BTreeSet<EditorTool>,
     /// Open tool calls, the latest last. A permission request may leave out details that its tool call has reported
     /// before.
     #[serde(default)]

@@ -13,10 +13,12 @@ use agentd_api::reason;
 use agentd_api::session::{ConditionType, Phase, RestartPolicy};
 use agentd_api::{Body, PermissionId, TurnId};
 use jiff::Timestamp;
+use serde_json::Value;
 
 use crate::batch::Batch;
 use crate::completion::{self, ActiveTime};
 use crate::current;
+use crate::editor;
 use crate::limit;
 use crate::next::{Facts, fail_launch, next};
 use crate::options;
@@ -46,6 +48,8 @@ pub enum Wait {
     Work { since: u64 },
     /// Waits for a client's answer to a permission request.
     Permission { permission: PermissionId },
+    /// Waits for an editor's answer to the agent's request with this id.
+    Editor { rpc: Value },
     /// Waits for the restart of a crashed agent. `crash` counts the crashes since the last launch that a client
     /// requested.
     Restart { crash: usize },
@@ -97,6 +101,7 @@ impl WaitLimits {
                 limit.saturating_sub(Duration::from_millis(active.spent)).saturating_sub(since)
             }),
             Wait::Permission { .. } => self.permission,
+            Wait::Editor { .. } => Some(editor::LIMIT),
             Wait::Restart { crash } => Some(self.back_off(*crash)),
             Wait::Expiry { at } | Wait::Limit { at } => Some(until(*at, now)),
             // If the record cannot be written now, this lower bound prevents a busy loop.
@@ -145,6 +150,7 @@ fn waits_of_run(state: &State, facts: &Facts<'_>) -> Vec<Wait> {
             waits.extend(state.expires.and(state.renews.or(state.expires)).map(|at| Wait::Expiry { at }));
             waits.extend(current::end(state).map(|at| Wait::End { at }));
             waits.extend(repositories::waits(state));
+            waits.extend(editor::waiting(running).map(|rpc| Wait::Editor { rpc: rpc.clone() }));
             if let Some(at) = limit::next_attempt(state, running) {
                 waits.retain(|wait| !matches!(wait, Wait::Work { .. }));
                 waits.extend((facts.now < at).then_some(Wait::Limit { at }));
@@ -279,6 +285,7 @@ pub fn over(state: &State, wait: &Wait, limit: Duration, facts: &Facts<'_>) -> O
             };
             Some(resolve(Batch::default(), open, outcome, AnsweredBy::Expiry, &Cause::limit("limits.permission"), true))
         }
+        Wait::Editor { rpc } => editor::unanswered(state, rpc, limit),
         Wait::Restart { .. } => {
             let launch = state.launches + 1;
             let reason = LaunchReason::Restart;

@@ -7,6 +7,7 @@ mod life;
 mod options;
 mod permissions;
 mod replay;
+mod requests;
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -47,21 +48,30 @@ impl Editor {
 
     /// Starts the command for the scripted agent with these flags, and initializes it.
     pub(super) async fn with_agent(daemon: &Daemon, flags: &[&str]) -> Self {
-        let mut editor = Self::spawn(daemon, &[], flags);
+        let mut editor = Self::spawn(daemon, &[], daemon.scripted(flags).command);
         editor.ask("initialize", json!({ "protocolVersion": 1 })).await;
+        editor
+    }
+
+    /// Starts the command for a configured agent, and initializes it with capabilities of the editor.
+    pub(super) async fn of_agent(daemon: &Daemon, agent: &str, capabilities: Value) -> Self {
+        let mut editor = Self::spawn(daemon, &["--agent", agent], None);
+        editor.ask("initialize", json!({ "protocolVersion": 1, "clientCapabilities": capabilities })).await;
         editor
     }
 
     /// Starts the command and sends nothing.
     pub(super) fn bare(daemon: &Daemon, options: &[&str]) -> Self {
-        Self::spawn(daemon, options, &[])
+        Self::spawn(daemon, options, daemon.scripted(&[]).command)
     }
 
-    fn spawn(daemon: &Daemon, options: &[&str], flags: &[&str]) -> Self {
+    fn spawn(daemon: &Daemon, options: &[&str], of: Option<Vec<String>>) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
         command.env_clear().env("HOME", daemon.home()).current_dir("/").kill_on_drop(true);
-        command.arg("--socket").arg(daemon.client.socket()).arg("acp").args(options).arg("--");
-        command.args(daemon.scripted(flags).command.expect("it has a command"));
+        command.arg("--socket").arg(daemon.client.socket()).arg("acp").args(options);
+        if let Some(of) = of {
+            command.arg("--").args(of);
+        }
         let mut child =
             command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().expect("it starts");
         let output = child.stdout.take().expect("it is a pipe");

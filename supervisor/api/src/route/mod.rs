@@ -21,6 +21,7 @@ use crate::context::{ContextChange, ContextView, HintRequest, ProgressRequest, T
 use crate::doc;
 use crate::doctor::DoctorView;
 use crate::drain::DrainView;
+use crate::editor::RequestAnswer;
 use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use crate::event::Event;
 use crate::keep::{KeepRequest, KeepView};
@@ -377,6 +378,8 @@ routes! {
         => 202 Document(SessionView);
     /// Answers a permission request of the agent.
     Permit = Post "/v1/sessions/" session "/permissions/" permission (PermissionAnswer) => 200 Document(SessionView);
+    /// Answers a request of the agent that only an editor can carry out.
+    AnswerRequest = Post "/v1/sessions/" session "/requests" (RequestAnswer) => 200 Document(SessionView);
 }
 
 /// Writes the method and the path.

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use agentd_api::Call;
 use agentd_api::agents::{AgentAddRequest, AgentAddView, Catalogue};
+use agentd_api::editor::RequestAnswer;
 use agentd_api::login::{AgentStart, AgentStartRequest};
 use agentd_api::options::OptionsView;
+use agentd_api::session::SessionView;
 use agentd_api::status::AgentList;
 
 use super::{BUILDING, Client, Document};
@@ -30,6 +32,13 @@ impl Client {
     /// Returns how an agent would be started. The time limit covers the build of an environment.
     pub(crate) async fn agent_start(&self, agent: &str, request: &AgentStartRequest) -> Result<AgentStart, Error> {
         Ok(self.submit(&Call::AgentStart { name: agent.to_owned() }, request, BUILDING).await?.value)
+    }
+
+    /// Passes an editor's answer to a request of the agent on.
+    pub(crate) async fn answer_request(&self, id: &str, answer: &RequestAnswer) -> Result<(), Error> {
+        let call = Call::AnswerRequest { session: id.to_owned() };
+        let _: Document<SessionView> = self.submit(&call, answer, Duration::ZERO).await?;
+        Ok(())
     }
 
     /// Returns the options that the session's agent offers.

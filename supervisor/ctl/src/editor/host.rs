@@ -9,6 +9,7 @@ use agentd_api::session::{Phase, SessionSpec, SessionView};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::permission::Shows;
+use super::requests::Offers;
 use super::wire::Out;
 use crate::client::{Client, Terms};
 use crate::error::Error;
@@ -42,6 +43,8 @@ pub(super) struct Host {
     pub(super) seen: Option<PathBuf>,
     /// Questions that the editor can show.
     pub(super) shows: Shows,
+    /// Requests of agents that the editor carries out.
+    pub(super) offers: Offers,
 }
 
 impl Host {

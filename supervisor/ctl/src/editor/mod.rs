@@ -13,6 +13,7 @@
 //!
 //! Not responsible for the content: an agent's update is passed on unchanged.
 
+mod command;
 mod content;
 mod history;
 mod host;
@@ -21,6 +22,7 @@ mod list;
 mod outcome;
 mod permission;
 mod refusal;
+mod requests;
 mod seen;
 mod server;
 mod servers;
@@ -40,6 +42,7 @@ use crate::start::Starter;
 use host::Host;
 pub(crate) use host::Options;
 use permission::Shows;
+use requests::Offers;
 use server::Server;
 use wire::Out;
 
@@ -51,8 +54,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub(crate) async fn serve(client: Client, starter: Option<Starter>, options: Options) -> Result<(), Error> {
     let lines = lines::read(std::io::stdin()).map_err(Error::Setup)?;
     let (sender, writer) = lines::write(std::io::stdout()).map_err(Error::Setup)?;
-    let (seen, shows) = (seen::directory(""), Shows::default());
-    let host = Host { client, starter, options: Arc::new(options), out: Out::new(sender), seen, shows };
+    let (seen, shows, offers) = (seen::directory(""), Shows::default(), Offers::default());
+    let host = Host { client, starter, options: Arc::new(options), out: Out::new(sender), seen, shows, offers };
     LocalSet::new().run_until(Server::new(host).run(lines)).await;
     let since = Instant::now();
     while !writer.is_finished() && since.elapsed() < LAST {

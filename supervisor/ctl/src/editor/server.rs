@@ -17,10 +17,12 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::command::{Command, Kind};
 use super::host::{Host, is_same_directory, tell};
 use super::lines::Line;
 use super::permission::Shows;
-use super::session::{Command, Kind, Session, Subject};
+use super::requests::Offers;
+use super::session::{Session, Subject};
 use super::wire::{
     INVALID_PARAMS, INVALID_REQUEST, Id, Incoming, METHOD_NOT_FOUND, NOT_FOUND, Refusal, params, parse, raw,
 };
@@ -237,6 +239,7 @@ impl Server {
         }
         let Hello { protocol_version, client_info, client_capabilities } = params(given)?;
         self.host.shows = Shows::of(&client_capabilities);
+        self.host.offers = Offers::of(&client_capabilities);
         if protocol_version != 1 {
             // The editor decides whether the version of the answer is enough.
             tell(

@@ -23,9 +23,11 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until};
 
+use super::command::{Command, Kind};
 use super::history::{self, Mark};
 use super::host::{Host, tell};
 use super::permission::Permissions;
+use super::requests::Requests;
 use super::seen::Seen;
 use super::settings::{self, Changed, PATIENCE, Settings};
 use super::wire::{CANCELLED, INTERNAL_ERROR, Id, Message, NOT_FOUND, Refusal, raw};
@@ -38,38 +40,6 @@ use crate::stream::{EventStream, Next, patiently};
 
 /// Time after a failure in which an event may explain it.
 const SETTLE: Duration = Duration::from_millis(300);
-
-/// Request of the editor.
-#[derive(Debug)]
-pub(super) enum Command {
-    Prompt {
-        id: Id,
-        blocks: Vec<Value>,
-    },
-    Cancel,
-    /// The editor withdraws its request with this id.
-    Withdrawn(String),
-    /// Answer to a request of this program.
-    Answered {
-        id: u64,
-        outcome: Result<Value, Value>,
-    },
-    /// Changes a mode or an option.
-    Change {
-        id: Id,
-        method: String,
-        params: Box<RawValue>,
-    },
-    /// Leaves the session. Without an id, the session is opened again or deleted.
-    Close(Option<Id>),
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    New,
-    Load,
-    Resume,
-}
 
 /// A request that opens the session and has no answer yet.
 #[derive(Debug)]
@@ -122,6 +92,7 @@ pub(super) struct Session {
     prompts: Vec<Prompt>,
     turn: Option<Turn>,
     permissions: Permissions,
+    requests: Requests,
     settings: Settings,
     changes: Vec<Change>,
     /// The agent's last list of its commands.
@@ -156,11 +127,13 @@ impl Session {
         let starter = host.starter.clone();
         let seen = Seen::open(host.seen.as_deref(), &session);
         let permissions = Permissions::new(&name, host.shows);
+        let requests = Requests::new(&name, host.offers);
         Self {
             stream: EventStream::follow(client.clone(), session.clone(), StreamStart::After(0), starter),
             host,
             client,
             permissions,
+            requests,
             id: session,
             name,
             directory,
@@ -235,6 +208,7 @@ impl Session {
             self.host.out.answer(&opening.id, Err(refusal)).await;
         }
         self.permissions.clear(&self.host.out).await;
+        self.requests.clear(&self.host.out).await;
         Break(())
     }
 
@@ -256,6 +230,7 @@ impl Session {
         self.opened().await;
         if self.opening.is_none() {
             self.permissions.ask(&self.host.out).await;
+            self.requests.ask(&self.host.out).await;
             self.seen.reached(seq);
         }
         self.settle = (!self.is_history() && self.conversation.down().is_some()).then(|| Instant::now() + SETTLE);
@@ -270,7 +245,12 @@ impl Session {
     async fn event(&mut self, event: &Event) {
         let mark = self.is_history().then(|| Mark::replayed(event, self.seen_before));
         match &event.body {
-            Body::AgentIn(message) => self.settings.sent(message),
+            Body::AgentIn(message) => {
+                self.settings.sent(message);
+                if let Ok(Message { id: Some(id), method: None, .. }) = serde_json::from_str(message.get()) {
+                    self.requests.resolved(id, &self.host.out).await;
+                }
+            }
             Body::AgentOut(message) => self.agent_said(message, mark.as_ref()).await,
             Body::TurnStarted(started) => self.turn = Some(Turn { rpc: started.rpc, answer: None }),
             Body::Condition(condition)
@@ -314,6 +294,7 @@ impl Session {
         }
         if self.conversation.down().is_some() {
             self.permissions.clear(&self.host.out).await;
+            self.requests.clear(&self.host.out).await;
         }
     }
 
@@ -333,6 +314,7 @@ impl Session {
             (Some("session/request_permission" | "elicitation/create"), Some(id), Some(params)) => {
                 self.permissions.sent(id, params);
             }
+            (Some(method), Some(id), Some(params)) => self.requests.sent(id, method, params),
             (None, Some(id), _) => {
                 if let Some(update) = result.and_then(|result| self.settings.answered(id, result)) {
                     self.update(&update, mark).await;
@@ -562,7 +544,7 @@ impl Session {
     }
 
     async fn answered(&mut self, id: u64, outcome: Result<Value, Value>) {
-        match self.permissions.answered(id, outcome, self.cancelling) {
+        match self.permissions.answered(id, outcome.clone(), self.cancelling) {
             Some(Ok((permission, answer))) => {
                 let answered = patiently(|| self.client.answer(&self.id, &permission, &answer)).await;
                 self.report(answered.map(drop));
@@ -570,13 +552,20 @@ impl Session {
             Some(Err(why)) => tell(&self.name, &why),
             None => {}
         }
+        if let Some(answer) = self.requests.answered(id, &outcome) {
+            let answered = patiently(|| self.client.answer_request(&self.id, &answer)).await;
+            self.report(answered);
+        }
     }
 
     /// Reports the error of a call whose request has no answer. Losing a race with another client is no error.
     fn report(&self, done: Result<(), Error>) {
         match done {
             Err(error)
-                if matches!(error.code(), Some(Code::PermissionAnswered | Code::WrongPhase | Code::NoSuchTurn)) => {}
+                if matches!(
+                    error.code(),
+                    Some(Code::PermissionAnswered | Code::NoSuchRequest | Code::WrongPhase | Code::NoSuchTurn)
+                ) => {}
             Err(error) => tell(&self.name, &agentd_api::chain(&error)),
             Ok(()) => {}
         }

@@ -1,7 +1,9 @@
 //! Parses the lines that an agent sends.
 
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
+use agentd_api::editor::EditorTool;
 use agentd_api::login::LoginMethod;
 use agentd_api::session::{AgentInfo, PermissionOption};
 use memchr::memmem::Finder;
@@ -161,6 +163,15 @@ pub fn initialized(result: &RawValue) -> Result<Initialized, String> {
     let capabilities =
         Capabilities { load, resume, fork, delete, directories, mcp_http, mcp_sse, image, audio, embedded };
     Ok(Initialized { protocol, capabilities, agent, login_methods })
+}
+
+/// Returns the requests to an editor that the parameters of `initialize` offer to the agent.
+pub fn offered_to_agent(params: &RawValue) -> BTreeSet<EditorTool> {
+    let value: Value = serde_json::from_str(params.get()).unwrap_or_default();
+    let capabilities = &value["clientCapabilities"];
+    let fs = (capabilities["fs"]["readTextFile"] == true).then_some(EditorTool::Fs);
+    let terminal = (capabilities["terminal"] == true).then_some(EditorTool::Terminal);
+    fs.into_iter().chain(terminal).collect()
 }
 
 /// Returns the conversation's id from the result of `session/new`.

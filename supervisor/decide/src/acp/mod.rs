@@ -19,8 +19,8 @@ mod usage;
 pub use call::Call;
 pub use elicitation::{Question, question, question_options};
 pub use incoming::{
-    Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, opened, permission_request,
-    session_title, stop_reason, tool_call,
+    Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, offered_to_agent, opened,
+    permission_request, session_title, stop_reason, tool_call,
 };
 pub use limit::rate_limit;
 pub use login::authenticate;
@@ -29,8 +29,8 @@ pub use options::{
     OfferedOption, OptionKind, OptionUpdate, config_options, option_of, option_update, options, set_option,
 };
 pub use outgoing::{
-    Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, question_answer, resume,
-    unknown_method,
+    Surroundings, cancel, fork, initialize, load, new_conversation, permission_answer, question_answer, request_answer,
+    resume, unknown_method,
 };
 pub use prompt::prompt;
 pub use usage::{ReportedUsage, usage};

@@ -6,10 +6,11 @@ use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
     AuthCapabilities, BooleanConfigOptionCapabilities, CancelNotification, ClientCapabilities,
     ClientSessionCapabilities, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationUrlCapabilities,
-    ForkSessionRequest, Implementation, InitializeRequest, LoadSessionRequest, McpServer, NewSessionRequest,
-    RequestPermissionOutcome, RequestPermissionResponse, ResumeSessionRequest, SelectedPermissionOutcome,
-    SessionConfigOptionsCapabilities,
+    FileSystemCapabilities, ForkSessionRequest, Implementation, InitializeRequest, LoadSessionRequest, McpServer,
+    NewSessionRequest, RequestPermissionOutcome, RequestPermissionResponse, ResumeSessionRequest,
+    SelectedPermissionOutcome, SessionConfigOptionsCapabilities,
 };
+use agentd_api::editor::{EditorTool, RequestOutcome};
 use agentd_api::elicitation::FormValues;
 use agentd_api::event::PermissionOutcome;
 use agentd_api::mcp::LaunchedServer;
@@ -34,17 +35,20 @@ pub(super) fn line<P: Serialize>(id: Option<u64>, method: &str, params: P) -> Bo
         .expect("the protocol's types have string keys and no failing serializer")
 }
 
-/// Builds `initialize` with agentd's name and version. Offers neither files nor terminals: the agent's own tools
-/// work in the agent's own environment. Takes options that are on or off, questions with a form or a page, and
-/// logins at a terminal, which `agentctl agent login` runs.
-pub fn initialize(id: u64) -> Box<RawValue> {
+/// Builds `initialize` with agentd's name and version. Offers files and terminals of an editor only where the
+/// configuration has them: the agent's own tools work in the agent's own environment. Takes options that are on or off,
+/// questions with a form or a page, and logins at a terminal, which `agentctl agent login` runs.
+pub fn initialize(id: u64, editor: &[EditorTool]) -> Box<RawValue> {
+    let files = editor.contains(&EditorTool::Fs);
     let options = SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new());
     let questions =
         ElicitationCapabilities::new().form(ElicitationFormCapabilities::new()).url(ElicitationUrlCapabilities::new());
     let capabilities = ClientCapabilities::default()
         .elicitation(questions)
         .session(ClientSessionCapabilities::new().config_options(options))
-        .auth(AuthCapabilities::new().terminal(true));
+        .auth(AuthCapabilities::new().terminal(true))
+        .fs(FileSystemCapabilities::new().read_text_file(files).write_text_file(files))
+        .terminal(editor.contains(&EditorTool::Terminal));
     let request = InitializeRequest::new(ProtocolVersion::V1)
         .client_capabilities(capabilities)
         .client_info(Implementation::new("agentd", env!("CARGO_PKG_VERSION")));
@@ -97,6 +101,9 @@ pub fn cancel(conversation: &str) -> Box<RawValue> {
     line(None, method::CANCEL, CancelNotification::new(conversation.to_owned()))
 }
 
+/// Code of an error without a better one (JSON-RPC 2.0, section 5.1).
+const INTERNAL_ERROR: i32 = -32603;
+
 #[derive(Serialize)]
 struct Answer<'a, R> {
     jsonrpc: &'a str,
@@ -130,6 +137,19 @@ pub fn permission_answer(id: &Value, outcome: &PermissionOutcome) -> Box<RawValu
 pub fn question_answer(id: &Value, outcome: &PermissionOutcome, form: Option<&FormValues>) -> Box<RawValue> {
     let answer = Answer { jsonrpc: "2.0", id, result: Some(elicitation::result(outcome, form)), error: None };
     to_raw_value(&answer).expect("as above")
+}
+
+/// Builds an editor's answer to a request, with the agent's id of the request.
+pub fn request_answer(id: &Value, outcome: &RequestOutcome) -> Box<RawValue> {
+    let (result, error) = match outcome {
+        RequestOutcome::Result(result) => (Some(result), None),
+        RequestOutcome::Error(error) => {
+            let code = error["code"].as_i64().and_then(|code| i32::try_from(code).ok()).unwrap_or(INTERNAL_ERROR);
+            let message = error["message"].as_str().unwrap_or("the editor failed");
+            (None, Some(ErrorObject { code, message }))
+        }
+    };
+    to_raw_value(&Answer { jsonrpc: "2.0", id, result, error }).expect("as above")
 }
 
 /// Builds the error −32601, method not found (JSON-RPC 2.0, section 5.1).
@@ -181,10 +201,12 @@ mod tests {
         let with = Surroundings { own: None, ..surroundings(Path::new("/work")) };
         let more = Surroundings { further: &["/more".into()], ..with };
         let lines = [
-            (initialize(1), r#""method":"initialize","params":{"protocolVersion":1,"#),
-            (initialize(1), r#""session":{"configOptions":{"boolean":{}}}"#),
-            (initialize(1), r#""auth":{"terminal":true}"#),
-            (initialize(1), r#""elicitation":{"form":{},"url":{}}"#),
+            (initialize(1, &[]), r#""method":"initialize","params":{"protocolVersion":1,"#),
+            (initialize(1, &[]), r#""session":{"configOptions":{"boolean":{}}}"#),
+            (initialize(1, &[]), r#""auth":{"terminal":true}"#),
+            (initialize(1, &[EditorTool::Fs]), r#""fs":{"readTextFile":true,"writeTextFile":true}"#),
+            (initialize(1, &[EditorTool::Terminal]), r#""terminal":true"#),
+            (initialize(1, &[]), r#""elicitation":{"form":{},"url":{}}"#),
             (new_conversation(2, with), r#""params":{"cwd":"/work","mcpServers":[]"#),
             (new_conversation(2, more), r#""additionalDirectories":["/more"]"#),
             (load(3, "c", more), r#""additionalDirectories":["/more"]"#),

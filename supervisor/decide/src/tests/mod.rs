@@ -70,8 +70,7 @@ impl World {
 
     fn of(spec: SessionSpec, restart: RestartPolicy) -> Self {
         let state = State::new(Timestamp::UNIX_EPOCH);
-        let needed = RequiredPrerequisites::new();
-        let (room, down) = (usize::MAX, false);
+        let (needed, room, down) = (RequiredPrerequisites::new(), usize::MAX, false);
         let mut world = Self {
             journal: Vec::new(),
             state,
@@ -144,6 +143,7 @@ impl World {
             now: Timestamp::UNIX_EPOCH,
             zone: const { &TimeZone::UTC },
             replay_quiet: std::time::Duration::from_millis(1),
+            editor: &[],
             agent: "a",
             rules: &[],
             may_allow: true,

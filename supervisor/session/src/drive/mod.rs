@@ -535,6 +535,7 @@ impl Driver {
             | Command::Cancel { .. }
             | Command::Resume { .. }
             | Command::Answer { .. }
+            | Command::AnswerRequest(_)
             | Command::ChangeContext { .. }
             | Command::SetHint { .. }
             | Command::SetTitle { .. }
