@@ -3,6 +3,7 @@
 //! This crate contains data types only: no I/O, no clock, no policy. Its JSON is stable. Fields are added and
 //! never renamed, and readers ignore unknown fields. The daemon's internal types may change freely.
 
+pub mod acp;
 pub mod agents;
 pub mod audit;
 pub mod bytes;

@@ -56,6 +56,10 @@ codes! {
     MethodNotAllowed = 405,
     /// The request's body is larger than the limit.
     BodyTooLarge = 413,
+    /// The request's `Content-Type` is not `application/json`.
+    UnsupportedMediaType = 415,
+    /// The caller does not accept `text/event-stream`, and the answer is such a stream.
+    NotAcceptable = 406,
     /// The request's body did not arrive in time.
     BodyTimeout = 408,
     /// The caller has reached its connection limit, or all connections are in use. `Retry-After` says when to
@@ -67,6 +71,8 @@ codes! {
     NoSuchSession = 404,
     /// The configuration has no agent of this name.
     NoSuchAgent = 404,
+    /// No connection of `/acp` has this id, or it has ended.
+    NoSuchConnection = 404,
     /// The session has no such turn.
     NoSuchTurn = 404,
     /// The session has no such permission request.

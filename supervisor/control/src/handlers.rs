@@ -263,7 +263,7 @@ pub(super) async fn bounded(closing: &CancellationToken, wait: Duration, until: 
 }
 
 /// Reads a whole body of at most `limit` bytes. Fails after `time`, and after a pause of a third of `time`.
-async fn whole<B>(body: B, limit: usize, time: Duration) -> Result<Vec<u8>, Problem>
+pub(super) async fn whole<B>(body: B, limit: usize, time: Duration) -> Result<Vec<u8>, Problem>
 where
     B: hyper::body::Body<Data = bytes::Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,

@@ -6,6 +6,7 @@
 //! cancels no work.
 
 mod access;
+mod acp;
 mod agents;
 mod audit;
 mod audit_log;
@@ -47,6 +48,7 @@ use hyper::{Response, StatusCode};
 use agentd_api::{Code, Problem};
 use serde::Serialize;
 
+pub use acp::{AcpPipe, AcpService, Dial, Hub};
 pub use audit_log::{Audit, TARGET as AUDIT_TARGET};
 pub use operations::Operations;
 pub use routes::{Access, access};

@@ -22,8 +22,9 @@ use super::operations::Operations;
 use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::tcp::Gate;
 use super::{
-    Body, access, agents, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem, prune,
-    readiness, repositories, schedules, scripts, secrets, session_context, session_spec, snapshots, stream, validation,
+    Body, access, acp, agents, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem,
+    prune, readiness, repositories, schedules, scripts, secrets, session_context, session_spec, snapshots, stream,
+    validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
@@ -44,6 +45,7 @@ pub(crate) struct Context {
     /// The TCP listener and its token.
     pub tcp: Arc<TcpEndpoint>,
     pub audit: Arc<Audit>,
+    pub acp: Arc<acp::Hub>,
     /// Cancelled when the endpoint closes. Waiting requests are then answered with the present state, and streams
     /// end.
     pub closing: CancellationToken,
@@ -183,7 +185,10 @@ async fn dispatch(
     wait_for_takeover(context, route, named).await;
     // Boxed: else the future of the largest handler would be a part of the future of every request.
     let mut response = Box::pin(answer_call(context, call, named, request)).await?;
-    *response.status_mut() = StatusCode::from_u16(route.status()).unwrap_or_default();
+    // A call with several answers sets their status itself.
+    if response.status() == StatusCode::OK {
+        *response.status_mut() = StatusCode::from_u16(route.status()).unwrap_or_default();
+    }
     Ok(response)
 }
 
@@ -278,6 +283,13 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::resume(context, &session().await?, wait, new_conversation.unwrap_or(false), terms).await
         }
+        Call::AcpSend { agent, wait_for_prerequisites: wait, force, degraded } => {
+            acp::send(context, acp::Query { agent, wait, force, degraded }, request).await
+        }
+        Call::AcpStream { agent, wait_for_prerequisites: wait, force, degraded } => {
+            acp::stream(context, acp::Query { agent, wait, force, degraded }, request).await
+        }
+        Call::AcpEnd { .. } => acp::end(context, request.headers()),
         Call::AnswerRequest { .. } => handlers::answer_request(context, &session().await?, request).await,
         Call::Permit { permission, .. } => handlers::permit(context, &session().await?, &permission, request).await,
     }

@@ -118,7 +118,10 @@ pub fn access(route: Route) -> Access {
         | Route::Observe
         | Route::Resume
         | Route::Permit
-        | Route::AnswerRequest => Access::Owner,
+        | Route::AnswerRequest
+        | Route::AcpSend
+        | Route::AcpStream
+        | Route::AcpEnd => Access::Owner,
     }
 }
 
@@ -126,7 +129,8 @@ pub fn access(route: Route) -> Access {
 pub(super) fn reveals(route: Route) -> bool {
     matches!(
         route,
-        Route::Audit
+        Route::AcpStream
+            | Route::Audit
             | Route::AgentStart
             | Route::Context
             | Route::Environment

@@ -23,11 +23,13 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use nix::libc;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::acp::{Dial, Hub};
 use super::operations::Operations;
 use super::room::{Bounds, ConnectionPermit, NoRoom, Party, Room};
 use super::router::{self, Admission};
@@ -53,6 +55,8 @@ pub struct Served {
     /// The TCP listener and its token.
     pub tcp: Arc<TcpEndpoint>,
     pub audit: Arc<Audit>,
+    /// The clients of `/acp`.
+    pub acp: Arc<Hub>,
     /// Closes the endpoint when cancelled.
     pub closing: CancellationToken,
 }
@@ -74,6 +78,8 @@ const BRIEF: Duration = Duration::from_secs(2);
 /// Maximum number of refused connections that are given time to read the refusal. Further ones are refused without
 /// a wait.
 const REFUSALS: usize = 32;
+/// Buffer of a connection inside of the process, in bytes.
+const BUFFER: usize = 64 << 10;
 /// Number of further attempts to find room before a refusal, and the pause before each. The end of a closed
 /// connection is noticed a moment later.
 const LOOKS: u32 = 5;
@@ -111,6 +117,7 @@ impl Endpoint {
         let listening = Arc::clone(&served.tcp);
         let (mut socket, local) = (self.socket, acceptor(Admission::Everything));
         let guests = acceptor(Admission::Everything);
+        served.acp.open(inside(&served, &connections), served.closing.clone(), connections.clone());
         let tcp_acceptor = acceptor(Admission::Bearer(Arc::new(Gate::new(Arc::clone(&listening)))));
         tokio::join!(
             async {
@@ -122,7 +129,19 @@ impl Endpoint {
         );
         connections.close();
         let _ = tokio::time::timeout(LAST, connections.wait()).await;
+        served.acp.close();
     }
+}
+
+/// Returns the way into this endpoint for code of the same process, whose calls are the owner's.
+fn inside(served: &Served, connections: &TaskTracker) -> Dial {
+    let (served, connections, runtime) = (served.clone(), connections.clone(), Handle::current());
+    Arc::new(move || {
+        let (near, far) = tokio::io::duplex(BUFFER);
+        let serving = serve_connection(far, served.clone(), Admission::Everything, Caller::owner(), None, None);
+        connections.spawn_on(serving, &runtime);
+        near
+    })
 }
 
 /// One listener with its own limit on connections. Callers that can use only one listener cannot block the other.
@@ -370,7 +389,7 @@ fn refusal(full: NoRoom) -> Vec<u8> {
     .into_bytes()
 }
 
-async fn serve_connection<S: Connection>(
+async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     served: Served,
     admission: Admission,
@@ -383,7 +402,7 @@ async fn serve_connection<S: Connection>(
     let asked = Arc::clone(&begun);
     let service = service_fn(move |request| {
         asked.notify_one();
-        let Served { generations, sessions, schedules, operations, tcp, audit, closing } = served.clone();
+        let Served { generations, sessions, schedules, operations, tcp, audit, acp, closing } = served.clone();
         let (admission, caller, permit) = (admission.clone(), Arc::clone(&caller), permit.clone());
         let context = router::Context {
             generation: generations.now(),
@@ -392,6 +411,7 @@ async fn serve_connection<S: Connection>(
             operations,
             tcp,
             audit,
+            acp,
             closing,
             admission,
             caller,
@@ -404,7 +424,8 @@ async fn serve_connection<S: Connection>(
         .header_read_timeout(brief.copied().unwrap_or(HEAD_TIME))
         .keep_alive(brief.is_none())
         .max_buf_size(HEAD)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,

@@ -38,7 +38,7 @@ impl Forgetting {
         if !view.status.deletes_conversations {
             return Self::stays("it offers no deletion of a conversation");
         }
-        if matches!(client.way(), Way::Tcp { .. }) {
+        if matches!(client.way(), Way::Tcp { .. } | Way::Inside(_)) {
             return Self::stays("it is deleted only at the machine of the session");
         }
         let shares = |other: &SessionView| other.id != view.id && other.status.conversation == view.status.conversation;

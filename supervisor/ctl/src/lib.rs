@@ -1,6 +1,7 @@
 //! The command line of agentd, `agentctl`.
 //!
-//! `agentctl` uses only the public HTTP interface of the daemon.
+//! `agentctl` uses only the public HTTP interface of the daemon. The daemon itself runs a part of this crate: the server
+//! behind `agentctl acp`, for the clients of `/acp`.
 
 mod acp;
 mod args;
@@ -46,7 +47,9 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::Cli;
+pub use crate::editor::{Dialed, serve_inside};
 use crate::error::{Error, exit};
+pub use crate::way::Dial;
 
 /// Runs `agentctl` and returns its exit status.
 pub fn main() -> ExitCode {

@@ -1,21 +1,30 @@
-//! Connects to the daemon: over its socket, or over TCP on this machine with the daemon's token.
+//! Connects to the daemon: over its socket, over TCP on this machine with the daemon's token, or inside of its process.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hyper::Uri;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use crate::error::Error;
 use crate::trust;
 
+/// Makes a connection to the control endpoint in the same process. The endpoint takes its calls as the owner's.
+pub type Dial = Arc<dyn Fn() -> DuplexStream + Send + Sync>;
+
 /// Address of a daemon.
 #[derive(Clone)]
 pub(crate) enum Way {
     Socket(PathBuf),
-    Tcp { authority: String, token: String },
+    Tcp {
+        authority: String,
+        token: String,
+    },
+    /// This code runs inside of the daemon.
+    Inside(Dial),
 }
 
 /// Connection over either transport.
@@ -51,20 +60,21 @@ impl Way {
                 let near = trust::near(authority, found)?;
                 Ok(Box::new(TcpStream::connect(near.as_slice()).await.map_err(unreachable)?))
             }
+            Self::Inside(dial) => Ok(Box::new(dial())),
         }
     }
 
     /// Returns the `Host` header of a request.
     pub(crate) fn host(&self) -> &str {
         match self {
-            Self::Socket(_) => "agentd",
+            Self::Socket(_) | Self::Inside(_) => "agentd",
             Self::Tcp { authority, .. } => authority,
         }
     }
 
     pub(crate) fn authorization(&self) -> Option<String> {
         match self {
-            Self::Socket(_) => None,
+            Self::Socket(_) | Self::Inside(_) => None,
             Self::Tcp { token, .. } => Some(format!("Bearer {token}")),
         }
     }
@@ -75,6 +85,7 @@ impl fmt::Display for Way {
         match self {
             Self::Socket(path) => write!(formatter, "{}", path.display()),
             Self::Tcp { authority, .. } => write!(formatter, "http://{authority}"),
+            Self::Inside(_) => write!(formatter, "agentd"),
         }
     }
 }

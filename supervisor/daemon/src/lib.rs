@@ -13,10 +13,15 @@ mod reload;
 mod serve;
 mod supervisor;
 
-pub use agentd_control::EndpointError;
+pub use agentd_control::{AcpPipe, AcpService, Dial, EndpointError};
 pub use agentd_host::directories::{DirectoryError, DirectoryOptions};
 pub use agentd_plugin_tool::{PluginTool, plugin_tool};
 pub use agentd_session::compatibility;
 pub use config_tool::{ConfigTool, config_tool};
 pub use init::{InitError, hand_over};
 pub use serve::{Options, ServeError, serve};
+
+/// Logs a remark about a session for its user.
+pub fn remark(session: &str, text: &str) {
+    tracing::info!(session, "{text}");
+}

@@ -20,8 +20,7 @@ use crate::doctor::Clocks;
 use crate::health::Health;
 use crate::init::{self, InitError};
 use crate::log;
-use agentd_control::Audit;
-use agentd_control::{Endpoint, EndpointError, Served};
+use agentd_control::{AcpService, Audit, Endpoint, EndpointError, Hub, Served};
 use agentd_host::files::open_private_log;
 use agentd_session::daemon::{Daemon, Programs};
 use agentd_session::generation::{Generation, Generations};
@@ -84,8 +83,8 @@ const TIDY: Duration = Duration::from_mins(10);
 const STATUS: Duration = Duration::from_secs(5);
 
 /// Runs the daemon until SIGTERM or SIGINT. Sessions continue without the daemon. As process 1, keeps a daemon
-/// running until the container ends.
-pub fn serve(options: &Options) -> Result<(), ServeError> {
+/// running until the container ends. `acp` serves the clients of `/acp`.
+pub fn serve(options: &Options, acp: Arc<dyn AcpService>) -> Result<(), ServeError> {
     agentd_keeper::private::protect_memory(None).map_err(ServeError::Start)?;
     let directories = Directories::find_and_create(&options.places)?;
     if options.background {
@@ -103,7 +102,7 @@ pub fn serve(options: &Options) -> Result<(), ServeError> {
         .enable_all()
         .build()
         .map_err(ServeError::Start)?;
-    let served = runtime.block_on(run(options, directories));
+    let served = runtime.block_on(run(options, directories, acp));
     // A thread that hangs on a disk does not delay the end of the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
@@ -121,7 +120,7 @@ fn not_inside(directories: &Directories) -> Result<(), ServeError> {
     arguments.find_map(below).map_or(Ok(()), |session| Err(ServeError::Inside { session }))
 }
 
-async fn run(options: &Options, directories: Directories) -> Result<(), ServeError> {
+async fn run(options: &Options, directories: Directories, acp: Arc<dyn AcpService>) -> Result<(), ServeError> {
     let sources = directories.sources(options.config_file.clone());
     let loaded = config::load(&sources);
     not_inside(&directories)?;
@@ -167,6 +166,7 @@ async fn run(options: &Options, directories: Directories) -> Result<(), ServeErr
         }),
         tcp,
         audit: Arc::new(audit),
+        acp: Arc::new(Hub::new(acp)),
         closing: closing.clone(),
     };
     let serving = tokio::spawn(endpoint.serve(served));

@@ -6,6 +6,7 @@ mod kills;
 mod life;
 mod options;
 mod permissions;
+mod remote;
 mod replay;
 mod requests;
 
@@ -23,12 +24,19 @@ use crate::harness::{Daemon, Session, within};
 
 /// A client that starts `agentctl acp`, as an editor does.
 pub(super) struct Editor {
-    child: Child,
-    input: Option<ChildStdin>,
+    child: Option<Child>,
+    input: Option<Input>,
     messages: mpsc::UnboundedReceiver<Value>,
     /// Messages that arrived while the test waited for another.
     pub(super) past: Vec<Value>,
     next: u64,
+}
+
+/// Way of the client's messages.
+enum Input {
+    Pipe(ChildStdin),
+    /// A task sends them over HTTP or WebSocket.
+    Remote(mpsc::UnboundedSender<Vec<u8>>),
 }
 
 impl Editor {
@@ -86,8 +94,8 @@ impl Editor {
                 }
             }
         });
-        let input = child.stdin.take();
-        Self { child, input, messages, past: Vec::new(), next: 1 }
+        let input = child.stdin.take().map(Input::Pipe);
+        Self { child: Some(child), input, messages, past: Vec::new(), next: 1 }
     }
 
     pub(super) async fn send(&mut self, message: &Value) {
@@ -95,7 +103,10 @@ impl Editor {
     }
 
     pub(super) async fn send_line(&mut self, line: &[u8]) {
-        let input = self.input.as_mut().expect("the input is open");
+        let input = match self.input.as_mut().expect("the input is open") {
+            Input::Pipe(pipe) => pipe,
+            Input::Remote(messages) => return messages.send(line.to_vec()).expect("the connection is open"),
+        };
         input.write_all(line).await.expect("it reads");
         input.write_all(b"\n").await.expect("it reads");
         input.flush().await.expect("it reads");
@@ -178,11 +189,12 @@ impl Editor {
     /// Closes the input, and returns the exit status.
     pub(super) async fn leave(mut self) -> Option<i32> {
         drop(self.input.take());
-        within("agentctl ends", self.child.wait()).await.expect("it can be waited for").code()
+        let mut child = self.child.take().expect("agentctl runs");
+        within("agentctl ends", child.wait()).await.expect("it can be waited for").code()
     }
 
     pub(super) async fn kill9(mut self) {
-        self.child.kill().await.expect("it can be killed");
+        self.child.take().expect("agentctl runs").kill().await.expect("it can be killed");
     }
 }
 

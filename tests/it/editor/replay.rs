@@ -33,7 +33,8 @@ async fn the_end_of_the_input_leaves_the_turn_and_opening_again_finds_it_whole_a
     assert_eq!(said[0].1["away"], Value::Null, "{}", said[0].1);
     let is_away = |(_, meta): &(String, Value)| meta["away"] == true;
     assert!(said.iter().any(is_away), "what went on without the editor is marked");
-    assert!(said.last().unwrap().1.is_null(), "what is live has no mark");
+    let live = &said.last().unwrap().1;
+    assert!(live["seq"].is_u64() && live["away"].is_null(), "what is live is not marked as away: {live}");
     session.wait_for_phase(Phase::Idle).await;
     assert_eq!(again.turn(&id, "say on").await["result"]["stopReason"], "end_turn");
 }
@@ -66,7 +67,7 @@ async fn a_prompt_of_another_client_is_shown_with_its_origin() {
     handle(&daemon, &id).turn("say from elsewhere").await;
     editor.update("the answer", |update| update["content"]["text"] == "from elsewhere").await;
     let (prompt, meta) = &chunks(&editor.past, "user_message_chunk")[0];
-    assert_eq!((prompt.as_str(), meta), ("say from elsewhere", &json!({ "other_client": true })));
+    assert_eq!((prompt.as_str(), &meta["other_client"]), ("say from elsewhere", &json!(true)));
 }
 
 #[tokio::test]

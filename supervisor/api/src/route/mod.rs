@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 
 pub use self::query::{PrerequisiteWait, Value, Wait, Within};
 use self::query::{Query, append, escape};
+use crate::acp::AcpMessage;
 use crate::agents::{AgentAddRequest, AgentAddView, Catalogue};
 use crate::audit::AuditList;
 use crate::context::{ContextChange, ContextView, HintRequest, ProgressRequest, TitleRequest};
@@ -380,6 +381,16 @@ routes! {
     Permit = Post "/v1/sessions/" session "/permissions/" permission (PermissionAnswer) => 200 Document(SessionView);
     /// Answers a request of the agent that only an editor can carry out.
     AnswerRequest = Post "/v1/sessions/" session "/requests" (RequestAnswer) => 200 Document(SessionView);
+    /// Sends a message of the Agent Client Protocol. `initialize` begins a connection and has its answer in the body.
+    /// Every other message gets 202 and no body, and its answer comes through the stream.
+    AcpSend = Post "/acp" { agent: String, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
+        (AcpMessage) => 200 Document(AcpMessage);
+    /// Streams the messages for a client of the Agent Client Protocol, or begins a connection over WebSocket.
+    AcpStream = Get "/acp" { agent: String, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
+        => 200 Stream(AcpMessage);
+    /// Ends a connection of the Agent Client Protocol. Its sessions continue.
+    AcpEnd = Delete "/acp" { agent: String, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
+        => 202 Nothing;
 }
 
 /// Writes the method and the path.

@@ -1,7 +1,7 @@
 //! Turns records of the journal into updates for the editor.
 //!
-//! An agent's update is passed on as the agent wrote it; only the conversation's id becomes the session's. A replayed
-//! update says in `_meta` when it happened, and whether that was without this editor.
+//! An agent's update is passed on as the agent wrote it; only the conversation's id becomes the session's. `_meta` has the
+//! number and the time of its record, and whether it happened without this editor.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,11 @@ use super::wire::raw;
 const KEY: &str = "agentd";
 
 /// Entries of `_meta` about an update.
-#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct Mark {
     /// Sequence number of the record in the session's journal.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    seq: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    time: Option<String>,
+    seq: u64,
+    time: String,
     /// Whether the update happened while this editor was away.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     away: bool,
@@ -33,10 +31,13 @@ pub(super) struct Mark {
 }
 
 impl Mark {
+    pub(super) fn live(event: &Event) -> Self {
+        Self { seq: event.seq, time: event.time.to_string(), away: false, other_client: false }
+    }
+
     /// Marks an update of the replay. `seen` is the last record that this editor had.
     pub(super) fn replayed(event: &Event, seen: u64) -> Self {
-        let (seq, time) = (Some(event.seq), Some(event.time.to_string()));
-        Self { seq, time, away: event.seq > seen, other_client: false }
+        Self { away: event.seq > seen, ..Self::live(event) }
     }
 
     /// Marks the prompt of another client.
@@ -63,12 +64,8 @@ pub(super) fn rewritten(params: &RawValue, session: &str, mark: Option<&Mark>) -
 }
 
 /// Returns the parameters of an update that agentd itself sends.
-pub(super) fn own(session: &str, update: &Value, mark: Option<&Mark>) -> Box<RawValue> {
-    let mut params = json!({ "sessionId": session, "update": update });
-    if let Some(mark) = mark {
-        params["_meta"] = json!({ KEY: mark });
-    }
-    raw(&params)
+pub(super) fn own(session: &str, update: &Value, mark: &Mark) -> Box<RawValue> {
+    raw(&json!({ "sessionId": session, "update": update, "_meta": { KEY: mark } }))
 }
 
 /// Returns the update with the prompt of a turn.

@@ -1,7 +1,7 @@
 //! The surroundings of the editor's sessions: the way to the daemon, the options of the command, and the output.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use agentd_api::Code;
@@ -95,10 +95,16 @@ pub(super) async fn is_same_directory(a: &Path, b: &Path) -> bool {
     matches!(timeout(LOOK, look).await, Ok(Ok(true)))
 }
 
+/// Receiver of the remarks for the user. Without it, they go to standard error.
+pub(super) static REMARKS: OnceLock<fn(session: &str, text: &str)> = OnceLock::new();
+
 /// Tells the user something. Editors show or log the standard error of an agent.
 pub(super) fn tell(session: &str, text: &str) {
     use std::io::Write as _;
 
+    if let Some(remark) = REMARKS.get() {
+        return remark(session, text);
+    }
     let text = agentd_screen::terminal::for_stderr(&format!("agentctl acp: session {session}: {text}\n")).to_string();
     // An editor that closed it reads nothing.
     let _ = std::io::stderr().write_all(text.as_bytes());

@@ -6,12 +6,13 @@
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::thread::{self, JoinHandle};
 
+use agentd_api::acp::Outgoing;
 use tokio::sync::mpsc;
 
 /// Maximum length of a line, in bytes. A prompt can hold files and images.
 const MAX_LINE: usize = 64 << 20;
 /// Number of lines that wait to be handled or written.
-const QUEUE: usize = 256;
+pub(super) const QUEUE: usize = 256;
 
 /// Line of the editor.
 #[derive(Debug, PartialEq, Eq)]
@@ -36,11 +37,11 @@ pub(super) fn read(input: impl Read + Send + 'static) -> io::Result<mpsc::Receiv
 }
 
 /// Writes lines until every sender is dropped, or the output is closed.
-pub(super) fn write(mut output: impl Write + Send + 'static) -> io::Result<(mpsc::Sender<Vec<u8>>, JoinHandle<()>)> {
-    let (sender, mut receiver) = mpsc::channel::<Vec<u8>>(QUEUE);
+pub(super) fn write(mut output: impl Write + Send + 'static) -> io::Result<(mpsc::Sender<Outgoing>, JoinHandle<()>)> {
+    let (sender, mut receiver) = mpsc::channel::<Outgoing>(QUEUE);
     let thread = thread::Builder::new().name("output".into()).spawn(move || {
-        while let Some(line) = receiver.blocking_recv() {
-            if output.write_all(&line).and_then(|()| output.flush()).is_err() {
+        while let Some(message) = receiver.blocking_recv() {
+            if output.write_all(&message.line).and_then(|()| output.flush()).is_err() {
                 return;
             }
         }

@@ -62,6 +62,18 @@ struct Open {
     additional_directories: Option<Vec<PathBuf>>,
     #[serde(default)]
     mcp_servers: Option<Vec<Value>>,
+    /// Entries of agentd: `agentd.after` is the last record that the editor has.
+    #[serde(default, rename = "_meta")]
+    meta: Value,
+}
+
+/// A session that the editor opens again.
+struct Wanted {
+    kind: Kind,
+    name: String,
+    cwd: PathBuf,
+    /// Last record that the editor has. The replay begins after it.
+    after: u64,
 }
 
 #[derive(Deserialize)]
@@ -268,7 +280,9 @@ impl Server {
         self.leave(&session).await;
         let (sender, commands) = mpsc::channel(QUEUE);
         self.sessions.insert(session.clone(), sender);
-        self.attached.spawn_local(reopen(self.host.clone(), id.clone(), kind, session, open.cwd, commands));
+        let after = open.meta["agentd"]["after"].as_u64().unwrap_or_default();
+        let wanted = Wanted { kind, name: session, cwd: open.cwd, after };
+        self.attached.spawn_local(reopen(self.host.clone(), id.clone(), wanted, commands));
         Ok(())
     }
 
@@ -315,11 +329,12 @@ async fn create(host: Host, id: Id, open: Open, opened: mpsc::Sender<Opened>) {
     }
     drop(opened);
     client.observed(&session).await;
-    let subject = Subject { id: session.clone(), name: session, directory: cwd, status: None };
+    let subject = Subject { id: session.clone(), name: session, directory: cwd, status: None, after: 0 };
     Session::new(host, client, subject, id, Kind::New).run(commands).await;
 }
 
-async fn reopen(host: Host, id: Id, kind: Kind, name: String, cwd: PathBuf, commands: mpsc::Receiver<Command>) {
+async fn reopen(host: Host, id: Id, wanted: Wanted, commands: mpsc::Receiver<Command>) {
+    let Wanted { kind, name, cwd, after } = wanted;
     let found = async {
         let client = host.reach().await.map_err(|error| refusal::of(&error))?;
         let view = client.session(&name).await.map_err(|error| refusal::of(&error))?.value;
@@ -337,7 +352,8 @@ async fn reopen(host: Host, id: Id, kind: Kind, name: String, cwd: PathBuf, comm
         Err(refusal) => return host.out.answer(&id, Err(refusal)).await,
     };
     let directory = view.spec.directory.clone();
-    let subject = Subject { id: view.id.to_string(), name, directory, status: Some(Box::new(view.status)) };
+    let (id_of_session, status) = (view.id.to_string(), Some(Box::new(view.status)));
+    let subject = Subject { id: id_of_session, name, directory, status, after };
     Session::new(host, client, subject, id, kind).run(commands).await;
 }
 

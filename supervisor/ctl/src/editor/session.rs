@@ -106,6 +106,8 @@ pub(super) struct Session {
     seen: Seen,
     /// Position of the editor when it opened the session.
     seen_before: u64,
+    /// Last record that the editor has, by its own words. The replay begins after it.
+    after: u64,
     /// Number of prompts, for their keys.
     count: u64,
 }
@@ -117,12 +119,15 @@ pub(super) struct Subject {
     pub(super) directory: PathBuf,
     /// State of an existing session. Its journal is the history up to there.
     pub(super) status: Option<Box<SessionStatus>>,
+    /// Last record that the editor has. The replay begins after it.
+    pub(super) after: u64,
 }
 
 impl Session {
     /// Follows a session from its first record. `id` is the request that opens it.
-    pub(super) fn new(host: Host, client: Client, subject: Subject, id: Id, kind: Kind) -> Self {
-        let Subject { id: session, name, directory, status } = subject;
+    pub(super) fn new(mut host: Host, client: Client, subject: Subject, id: Id, kind: Kind) -> Self {
+        let Subject { id: session, name, directory, status, after } = subject;
+        host.out = host.out.of(&name);
         let until = status.as_ref().map_or(0, |status| status.last_seq);
         let starter = host.starter.clone();
         let seen = Seen::open(host.seen.as_deref(), &session);
@@ -149,6 +154,7 @@ impl Session {
             cancelling: false,
             settle: None,
             seen_before: seen.seq(),
+            after,
             seen,
             count: 0,
         }
@@ -221,11 +227,13 @@ impl Session {
 
     async fn record(&mut self, seq: u64, line: &[u8]) -> ControlFlow<()> {
         self.seq = seq;
+        self.host.out.reached(seq.saturating_sub(1));
         match Event::parse(line) {
             Ok(event) => self.event(&event).await,
             // A newer daemon may write what this version cannot read.
             Err(error) => tell(&self.name, &agentd_api::chain(&error)),
         }
+        self.host.out.reached(seq);
         self.answer_changes().await;
         self.opened().await;
         if self.opening.is_none() {
@@ -243,7 +251,8 @@ impl Session {
     }
 
     async fn event(&mut self, event: &Event) {
-        let mark = self.is_history().then(|| Mark::replayed(event, self.seen_before));
+        let is_live = !self.is_history();
+        let mark = if is_live { Mark::live(event) } else { Mark::replayed(event, self.seen_before) };
         match &event.body {
             Body::AgentIn(message) => {
                 self.settings.sent(message);
@@ -251,7 +260,7 @@ impl Session {
                     self.requests.resolved(id, &self.host.out).await;
                 }
             }
-            Body::AgentOut(message) => self.agent_said(message, mark.as_ref()).await,
+            Body::AgentOut(message) => self.agent_said(message, &mark).await,
             Body::TurnStarted(started) => self.turn = Some(Turn { rpc: started.rpc, answer: None }),
             Body::Condition(condition)
                 if condition.kind == ConditionType::OptionsApplied && condition.status == ConditionStatus::False =>
@@ -262,33 +271,34 @@ impl Session {
             Body::Condition(condition)
                 if condition.kind == ConditionType::RateLimited
                     && condition.status == ConditionStatus::True
-                    && mark.is_none() =>
+                    && is_live =>
             {
-                self.update(&history::told(&condition.message), None).await;
+                self.update(&history::told(&condition.message), &mark).await;
             }
             Body::PermissionRequested(requested) => self.permissions.requested(requested),
             Body::PermissionResolved(resolved) => {
                 self.permissions.resolved(&resolved.permission, &self.host.out).await;
             }
-            Body::TitleChanged(changed) if mark.is_none() => {
-                self.update(&history::title(changed.title.as_deref()), None).await;
+            Body::TitleChanged(changed) if is_live => {
+                self.update(&history::title(changed.title.as_deref()), &mark).await;
             }
             _ => {}
         }
         for item in self.conversation.apply(event) {
             match item {
                 Item::Prompt { turn, prompt } if self.prompts.iter().all(|own| own.turn != turn) => {
-                    let mark = mark.clone().unwrap_or_else(|| Mark::default().other_client());
-                    self.update(&history::prompt(&prompt), Some(&mark)).await;
+                    let mark = if is_live { mark.clone().other_client() } else { mark.clone() };
+                    self.host.out.reached(self.seq);
+                    self.update(&history::prompt(&prompt), &mark).await;
                 }
                 Item::TurnEnded(ended, failure) => {
                     for tool_call in &ended.interrupted_tool_calls {
-                        self.update(&history::interrupted(tool_call), mark.as_ref()).await;
+                        self.update(&history::interrupted(tool_call), &mark).await;
                     }
                     self.turn_ended(&ended, failure).await;
                 }
-                Item::Warning(text) | Item::Progress(text) if mark.is_none() => tell(&self.name, &text),
-                Item::Failed { failure, .. } if mark.is_none() => tell(&self.name, &failure.lines().join("\n")),
+                Item::Warning(text) | Item::Progress(text) if is_live => tell(&self.name, &text),
+                Item::Failed { failure, .. } if is_live => tell(&self.name, &failure.lines().join("\n")),
                 _ => {}
             }
         }
@@ -298,16 +308,17 @@ impl Session {
         }
     }
 
-    async fn agent_said(&mut self, message: &RawValue, mark: Option<&Mark>) {
+    async fn agent_said(&mut self, message: &RawValue, mark: &Mark) {
         let Ok(Message { id, method, params, result, error }) = serde_json::from_str(message.get()) else { return };
         match (method.as_deref(), id, params) {
             (Some("session/update"), _, Some(params)) => {
                 let name = history::name(params).unwrap_or_default();
                 self.settings.updated(&name, params);
-                if let Some(params) = history::rewritten(params, &self.name, mark) {
+                if let Some(params) = history::rewritten(params, &self.name, Some(mark)) {
                     if name == "available_commands_update" {
                         self.commands = history::rewritten(&params, &self.name, None);
                     }
+                    self.host.out.reached(self.seq);
                     self.send(params).await;
                 }
             }
@@ -329,7 +340,7 @@ impl Session {
     }
 
     /// Sends an update of agentd itself.
-    async fn update(&mut self, update: &Value, mark: Option<&Mark>) {
+    async fn update(&mut self, update: &Value, mark: &Mark) {
         self.send(history::own(&self.name, update, mark)).await;
     }
 
@@ -338,6 +349,7 @@ impl Session {
         match self.opening.as_ref().map(|opening| opening.kind) {
             // A resumed session replays nothing.
             Some(Kind::Resume) if self.is_history() => {}
+            Some(Kind::Load) if self.seq <= self.after => {}
             // The editor does not know the session before the answer.
             Some(Kind::New | Kind::Resume) => self.held.push(params),
             Some(Kind::Load) | None => self.host.out.notify("session/update", &params).await,

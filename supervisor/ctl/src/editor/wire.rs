@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use agentd_api::acp::Outgoing;
 use agentd_api::surrogates::replace_lone_surrogates;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -125,8 +126,10 @@ pub(super) fn params<T: DeserializeOwned>(params: &RawValue) -> Result<T, Refusa
 /// Sender of messages to the editor. The messages of one task arrive in their order.
 #[derive(Debug, Clone)]
 pub(super) struct Out {
-    lines: mpsc::Sender<Vec<u8>>,
+    messages: mpsc::Sender<Outgoing>,
     next: Arc<AtomicU64>,
+    /// The session that the messages concern, and its last record that the editor has completely.
+    session: Option<(Arc<str>, Arc<AtomicU64>)>,
 }
 
 #[derive(Serialize)]
@@ -149,8 +152,20 @@ struct Response<'a> {
 }
 
 impl Out {
-    pub(super) fn new(lines: mpsc::Sender<Vec<u8>>) -> Self {
-        Self { lines, next: Arc::new(AtomicU64::new(1)) }
+    pub(super) fn new(messages: mpsc::Sender<Outgoing>) -> Self {
+        Self { messages, next: Arc::new(AtomicU64::new(1)), session: None }
+    }
+
+    /// Returns the sender of the messages that concern a session.
+    pub(super) fn of(&self, session: &str) -> Self {
+        Self { session: Some((session.into(), Arc::default())), ..self.clone() }
+    }
+
+    /// Records that the editor has every message of this record, and of those before, with the next message.
+    pub(super) fn reached(&self, seq: u64) {
+        if let Some((_, last)) = &self.session {
+            last.store(seq, Ordering::Relaxed);
+        }
     }
 
     /// Answers a request.
@@ -180,14 +195,16 @@ impl Out {
 
     /// Returns when the editor no longer reads.
     pub(super) async fn closed(&self) {
-        self.lines.closed().await;
+        self.messages.closed().await;
     }
 
     async fn send(&self, message: &impl Serialize) {
         let mut line = serde_json::to_vec(message).expect("a message has string keys and no failing serializer");
         line.push(b'\n');
         // An editor that reads no longer is noticed by `closed`.
-        let _ = self.lines.send(line).await;
+        let session = self.session.as_ref().map(|(session, _)| Arc::clone(session));
+        let seq = self.session.as_ref().map_or(0, |(_, last)| last.load(Ordering::Relaxed));
+        let _ = self.messages.send(Outgoing { line, session, seq }).await;
     }
 }
 

@@ -1,9 +1,12 @@
 //! `agentd`: the supervisor, and its short-lived child process that compiles plugins.
 
+mod acp;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use agentd_daemon::{ConfigTool, DirectoryOptions, Options, PluginTool};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
@@ -152,18 +155,20 @@ struct Serve {
 #[allow(clippy::print_stdout, reason = "these commands print their result")]
 fn main() -> ExitCode {
     let result = match Arguments::parse().command {
-        Command::Serve(serve) => agentd_daemon::serve(&Options {
-            config_file: serve.config,
-            places: DirectoryOptions {
-                runtime: serve.runtime_dir,
-                state: serve.state_dir,
-                cache: serve.cache_dir,
-                config: serve.config_dir,
-                system_config: serve.system_config_dir,
-            },
-            background: serve.background,
-        })
-        .map_err(anyhow::Error::from),
+        Command::Serve(serve) => {
+            let options = Options {
+                config_file: serve.config,
+                places: DirectoryOptions {
+                    runtime: serve.runtime_dir,
+                    state: serve.state_dir,
+                    cache: serve.cache_dir,
+                    config: serve.config_dir,
+                    system_config: serve.system_config_dir,
+                },
+                background: serve.background,
+            };
+            agentd_daemon::serve(&options, Arc::new(acp::Acp)).map_err(anyhow::Error::from)
+        }
         Command::HandedOver { arguments } => {
             agentd_daemon::hand_over(&arguments).map(|never| match never {}).map_err(anyhow::Error::from)
         }

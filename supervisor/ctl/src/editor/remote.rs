@@ -1,0 +1,71 @@
+//! Serves a client of `/acp` inside of the daemon, as `agentctl acp` serves an editor.
+//!
+//! Its calls go to the control endpoint of the same process. Each client has a thread of its own: a hanging directory
+//! holds up nothing else.
+
+use std::io;
+use std::sync::Arc;
+use std::thread;
+
+use agentd_api::acp::{AcpOptions, Outgoing};
+use agentd_api::session::SessionSpec;
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+
+use super::host::{Host, Options, REMARKS};
+use super::lines::{Line, QUEUE};
+use super::permission::Shows;
+use super::requests::Offers;
+use super::seen;
+use super::server::Server;
+use super::wire::Out;
+use crate::client::{Client, Terms};
+use crate::way::{Dial, Way};
+
+/// The two directions of a client's messages.
+#[derive(Debug)]
+pub struct Dialed {
+    /// Takes the client's messages, one JSON document each. Dropping it ends the service, and no session.
+    pub lines: mpsc::Sender<Vec<u8>>,
+    /// Messages for the client, in their order.
+    pub messages: mpsc::Receiver<Outgoing>,
+}
+
+/// Begins to serve a client. `remark` gets remarks for the user about a session.
+///
+/// # Errors
+///
+/// The thread cannot be started.
+pub fn serve(options: AcpOptions, dial: Dial, remark: fn(session: &str, text: &str)) -> io::Result<Dialed> {
+    let _ = REMARKS.set(remark);
+    let (lines, given) = mpsc::channel(QUEUE);
+    let (sender, messages) = mpsc::channel(QUEUE);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let AcpOptions { agent, wait, force, degraded } = options;
+    let spec = SessionSpec { agent, ..SessionSpec::new("") };
+    let options = Arc::new(Options { spec, terms: Terms { wait, force, degraded } });
+    let host = Host {
+        client: Client::by(Way::Inside(dial)),
+        starter: None,
+        options,
+        out: Out::new(sender),
+        seen: seen::directory(""),
+        shows: Shows::default(),
+        offers: Offers::default(),
+    };
+    thread::Builder::new().name("acp".into()).spawn(move || {
+        let local = LocalSet::new();
+        let (sender, lines) = mpsc::channel(1);
+        local.spawn_local(hand_over(given, sender));
+        runtime.block_on(local.run_until(Server::new(host).run(lines)));
+    })?;
+    Ok(Dialed { lines, messages })
+}
+
+async fn hand_over(mut given: mpsc::Receiver<Vec<u8>>, lines: mpsc::Sender<Line>) {
+    while let Some(line) = given.recv().await {
+        if lines.send(Line::Complete(line)).await.is_err() {
+            return;
+        }
+    }
+}
