@@ -29,6 +29,7 @@ mod contract;
 mod corporate;
 mod crowd;
 mod degraded;
+mod directories;
 mod doctor;
 mod documents;
 mod drain;

@@ -81,6 +81,10 @@ reasons! {
     LOGGED_IN = "LoggedIn",
     /// Variables have other values than at the beginning of the conversation. The agent gets the former ones.
     PLACE_HELD = "PlaceHeld",
+    /// The agent was given all additional directories.
+    DIRECTORIES_GIVEN = "DirectoriesGiven",
+    /// The agent takes no additional directories. The message names those of the session.
+    DIRECTORIES_LEFT_OUT = "DirectoriesLeftOut",
     /// The agent was given all MCP servers.
     SERVERS_GIVEN = "ServersGiven",
     /// The agent was not given an MCP server. The message has the cause for each.

@@ -169,6 +169,9 @@ conditions! {
     /// False if a variable that names where the agent keeps its conversations has another value now than at the
     /// beginning of the conversation. The agent gets the former value, and finds the conversation. Absent otherwise.
     ConversationPlace,
+    /// The agent was given the session's additional directories. False if it takes none; then it is a warning and names
+    /// them. Present only if the session has any.
+    DirectoriesGiven,
     /// The agent was given the session's MCP servers. False names those that it was not given, and is a warning.
     /// Present only if the session has any besides agentd's own.
     McpServersGiven,

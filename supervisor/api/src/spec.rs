@@ -53,6 +53,9 @@ pub struct SessionSpec {
     /// is relative to the workspace, and can be left out.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub directory: PathBuf,
+    /// Absolute paths of additional directories that the agent works in. An agent that takes none works without them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub directories: Vec<PathBuf>,
     /// Requests a workspace: a directory of the session's own, which contains its repositories and `artifacts`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub workspace: Option<Workspace>,
@@ -254,6 +257,7 @@ impl SessionSpec {
             options: BTreeMap::new(),
             mcp: BTreeMap::new(),
             directory: directory.into(),
+            directories: Vec::new(),
             workspace: None,
             parent: None,
             conversation: None,
@@ -374,7 +378,7 @@ const OPTION: &str = "The condition `OptionsApplied` names what the agent does n
 
 /// All fields of the specification. A change of `environment`, `labels`, `mcp`, `options` or `workflow` is one change,
 /// whatever it contains.
-pub const FIELDS: [SpecField; 34] = [
+pub const FIELDS: [SpecField; 35] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
@@ -384,6 +388,12 @@ pub const FIELDS: [SpecField; 34] = [
     field("options", Effect::Live, Notation::Texts, OPTION),
     field("mcp", Effect::NextLaunch, Notation::Object, ""),
     field("directory", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
+    field(
+        "directories",
+        Effect::NextLaunch,
+        Notation::List,
+        "The condition `DirectoriesGiven` names those that the agent does not take.",
+    ),
     field("workspace", Effect::Never, Notation::Text, "The conversation belongs to the directory."),
     field("parent", Effect::Never, Notation::Text, "The conversation is continued once, at the creation."),
     field("conversation", Effect::Never, Notation::Text, "The conversation is continued once, at the creation."),
@@ -521,6 +531,7 @@ mod tests {
             options: BTreeMap::from([("o".to_owned(), "v".to_owned())]),
             mcp: BTreeMap::from([("s".to_owned(), McpChoice::Configured(true))]),
             directory: "/d".into(),
+            directories: vec!["/e".into()],
             workspace: Some(Workspace::New),
             parent: Some("p".parse().unwrap()),
             conversation: Some("c".to_owned()),

@@ -86,6 +86,7 @@ fn within(
         initial_prompt: asked.initial_prompt,
         permissions: asked.permissions,
         env_setup: None,
+        directories: Vec::new(),
         workspace: None,
         parent: None,
         conversation: None,

@@ -44,6 +44,7 @@ fn merged(spec: SessionSpec, parent: &SessionSpec) -> SessionSpec {
         env_setup: spec.env_setup.or_else(|| parent.env_setup.clone()),
         requires: list(spec.requires, &parent.requires),
         tags: list(spec.tags, &parent.tags),
+        directories: if spec.directories.is_empty() { parent.directories.clone() } else { spec.directories },
         mcp: if spec.mcp.is_empty() { parent.mcp.clone() } else { spec.mcp },
         mode: spec.mode.or_else(|| parent.mode.clone()),
         model: spec.model.or_else(|| parent.model.clone()),
@@ -66,7 +67,7 @@ mod tests {
         let parent = spec(serde_json::json!({
             "directory": "/w", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v1" }],
             "requires": ["vpn"], "tags": ["lab"], "env_setup": "module load gcc", "isolation": "guard",
-            "mode": "plan", "options": { "effort": "low" },
+            "mode": "plan", "options": { "effort": "low" }, "directories": ["/more"],
             "permissions": "allow", "environment": { "source": "terminal", "snapshot": "s1" },
         }));
         let own = spec(serde_json::json!({
@@ -75,7 +76,7 @@ mod tests {
         let wanted = spec(serde_json::json!({
             "parent": "p", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v2" }],
             "requires": ["vpn"], "tags": ["night"], "env_setup": "module load gcc", "isolation": "guard",
-            "mode": "plan", "model": "m", "options": { "effort": "low" },
+            "mode": "plan", "model": "m", "options": { "effort": "low" }, "directories": ["/more"],
             "environment": { "source": "terminal", "snapshot": "s1" },
         }));
         assert_eq!(merged(own, &parent), wanted);

@@ -59,6 +59,7 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         mode: args.options.mode,
         model: args.options.model,
         options: args.options.options.into_iter().collect(),
+        directories: args.add_dir.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
         mcp: chosen_servers(args.options.mcp, args.options.no_mcp),
         initial_prompt: prompt.map(|prompt| prompt_text(&prompt)).transpose()?,
         answer_schema: args.batch.schema.map(|path| read_schema(&path)).transpose()?,

@@ -397,7 +397,7 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
     let further = if capabilities.directories { further } else { Vec::new() };
     let with =
         acp::Surroundings { directory: &directory, further: &further, own: facts.mcp, mcp: &state.mcp, capabilities };
-    let batch = given_servers(state, capabilities, facts);
+    let batch = given_directories(state, capabilities, facts).and(given_servers(state, capabilities, facts));
     match &state.conversation {
         Some(conversation) if !running.fresh && state.is_taken_over && capabilities.fork => {
             batch.send_filled(acp::fork(id, conversation, with))
@@ -417,6 +417,22 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
         }
         _ => batch.send_filled(acp::new_conversation(id, with)),
     }
+}
+
+/// Records whether the agent gets the additional directories of the session, if it has any.
+fn given_directories(state: &State, capabilities: acp::Capabilities, facts: &Facts<'_>) -> Batch {
+    let directories = &facts.spec.directories;
+    if directories.is_empty() {
+        return Batch::default();
+    }
+    let names = directories.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ");
+    let (status, reason, message) = if capabilities.directories {
+        (ConditionStatus::True, reason::DIRECTORIES_GIVEN, names)
+    } else {
+        let message = format!("the agent takes no additional directories, so it does not know of {names}");
+        (ConditionStatus::False, reason::DIRECTORIES_LEFT_OUT, message)
+    };
+    Batch::of(condition(state, facts, ConditionType::DirectoriesGiven, status, reason, &message))
 }
 
 /// Records which MCP servers the agent gets, if the session has any.

@@ -147,9 +147,22 @@ fn told(active: &ActiveWorkflow) -> Option<ToldWorkflow> {
     Some(ToldWorkflow { name: active.description.name.clone(), digest: active.digest.clone() })
 }
 
+/// Returns the directory in which the conversation is opened, and the further directories of the session and of its
+/// workflow.
+pub(crate) fn directories(state: &State, running: &Running, spec: &SessionSpec) -> (PathBuf, Vec<PathBuf>) {
+    let (directory, of_workflow) = of_workflow(state, running, spec);
+    let mut further: Vec<PathBuf> = Vec::new();
+    for path in spec.directories.iter().chain(&of_workflow) {
+        if *path != directory && !further.contains(path) {
+            further.push(path.clone());
+        }
+    }
+    (directory, further)
+}
+
 /// Returns the directory in which the conversation is opened, and the further directories that the workflow needs.
 /// A conversation that only the directory of its creation has is opened there.
-pub(crate) fn directories(state: &State, running: &Running, spec: &SessionSpec) -> (PathBuf, Vec<PathBuf>) {
+fn of_workflow(state: &State, running: &Running, spec: &SessionSpec) -> (PathBuf, Vec<PathBuf>) {
     let created = state.conversation_directory.as_ref().filter(|_| !running.fresh && is_bound(state, running));
     let Some(active) = &state.workflow.launched else {
         return (created.unwrap_or(&spec.directory).clone(), Vec::new());
@@ -172,7 +185,7 @@ pub(crate) fn directories(state: &State, running: &Running, spec: &SessionSpec) 
 /// Returns the directory to which relative paths of the agent refer. `None` if its process works in another directory
 /// than its conversation.
 pub(crate) fn certain_directory(state: &State, running: &Running, spec: &SessionSpec) -> Option<PathBuf> {
-    let (directory, _) = directories(state, running, spec);
+    let (directory, _) = of_workflow(state, running, spec);
     let process = state.workflow.launched.as_ref().map_or(&spec.directory, |active| &active.directory);
     (directory == *process).then_some(directory)
 }
@@ -188,7 +201,7 @@ fn is_bound(state: &State, running: &Running) -> bool {
 
 /// Reports whether the conversation is opened once more, in the directory in which it was created.
 pub(crate) fn is_tried_again(state: &State, running: &Running, spec: &SessionSpec) -> bool {
-    let (directory, _) = directories(state, running, spec);
+    let (directory, _) = of_workflow(state, running, spec);
     state.conversation_directory.as_ref().is_some_and(|created| *created != directory)
 }
 
@@ -322,7 +335,7 @@ fn in_force_message(state: &State, active: &ActiveWorkflow, spec: &SessionSpec) 
     if running.opening != Opening::Open || state.workflow.launched.is_none() {
         return message;
     }
-    let (directory, further) = directories(state, running, spec);
+    let (directory, further) = of_workflow(state, running, spec);
     let place = if directory == active.directory {
         String::new()
     } else {

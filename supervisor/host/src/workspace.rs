@@ -34,6 +34,18 @@ pub enum WorkspaceError {
 }
 
 impl WorkspaceError {
+    /// Returns the directory.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Relative { path }
+            | Self::Gone { path }
+            | Self::NotADirectory { path }
+            | Self::Closed { path, .. }
+            | Self::Silent { path, .. }
+            | Self::Unknown { path, .. } => path,
+        }
+    }
+
     /// Returns the reason for the condition, as one CamelCase word.
     pub fn reason(&self) -> &'static str {
         match self {
@@ -71,6 +83,17 @@ pub async fn check(machine: &Machine, path: &Path) -> Result<(), WorkspaceError>
     }
     let places = machine.path_states(vec![path.to_owned()], Instant::now() + ANSWER_TIME, |_| true).await;
     judge(path, places.into_iter().next())
+}
+
+/// Checks several directories within the time limit of one. Returns the error of the first that cannot be used.
+#[boxed]
+pub async fn check_all(machine: &Machine, paths: &[PathBuf]) -> Result<(), WorkspaceError> {
+    if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
+        return Err(WorkspaceError::Relative { path: path.clone() });
+    }
+    let places = machine.path_states(paths.to_vec(), Instant::now() + ANSWER_TIME, |_| false).await;
+    let mut places = places.into_iter();
+    paths.iter().try_for_each(|path| judge(path, places.next()))
 }
 
 fn judge(path: &Path, place: Option<PathState>) -> Result<(), WorkspaceError> {

@@ -161,6 +161,8 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     if plan.workflow.is_some() {
         directory(plan, plan.directory()).await?;
     }
+    let looked = workspace::check_all(&plan.daemon.machine, &plan.spec.directories).await;
+    looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
     if plan.launch == 1 {
         let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
     }

@@ -80,6 +80,7 @@ pub fn enclosure(generation: &Generation, id: &SessionId, spec: &SessionSpec) ->
         files,
         shown: [shown(of.session_guest(id), true), shown(of.session_files(id), false)]
             .into_iter()
+            .chain(spec.directories.iter().map(|directory| shown(directory.clone(), false)))
             .chain(spec.workspace.as_ref().map(|workspace| shown(of.workspace(workspace.owner(id)), false)))
             .collect(),
     })

@@ -56,6 +56,7 @@ impl Sessions {
         if spec.workspace.is_none() {
             workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
         }
+        check_directories(&generation, spec).await?;
         self.check_name(spec.name.as_ref())
     }
 
@@ -92,7 +93,11 @@ impl Sessions {
             return Ok(changes);
         }
         let is_changed = |field: &str| changes.iter().any(|change| change.field == field);
-        validate(&self.generations().now(), &spec, is_changed)?;
+        let generation = self.generations().now();
+        validate(&generation, &spec, is_changed)?;
+        if is_changed("directories") {
+            check_directories(&generation, &spec).await?;
+        }
         keep_places(&view.spec, &spec)?;
         self.keep_work(&view, &spec, &repositories).await?;
         let name = spec.name.as_ref().filter(|_| is_changed("name"));
@@ -105,6 +110,12 @@ impl Sessions {
         session.wait_until(|view| view.generation >= generation).await;
         Ok(changes)
     }
+}
+
+/// Refuses additional directories that cannot be used.
+pub(super) async fn check_directories(generation: &Generation, spec: &SessionSpec) -> Result<(), Problem> {
+    let checked = workspace::check_all(&generation.daemon.machine, &spec.directories).await;
+    checked.map_err(|error| error.problem())
 }
 
 /// Refuses repositories that are not valid, that contain a token, or whose secret is not declared.

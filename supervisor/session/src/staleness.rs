@@ -39,7 +39,8 @@ pub async fn look(generation: &Arc<Generation>, session: &Session) -> Vec<StaleF
     }
     let directory = &view.spec.directory;
     let checked = workspace::check(&generation.daemon.machine, directory).await;
-    if let Err(error) = checked {
+    let machine = &generation.daemon.machine;
+    if let Err(error) = checked.and(workspace::check_all(machine, &view.spec.directories).await) {
         return unusable(&error).into_iter().collect();
     }
     let home = generation.config.environment.home_directory();

@@ -146,17 +146,18 @@ pub async fn validate(
     let last = kept.map(|kept| &kept.last);
     let active = status.workflow.as_ref().and_then(|workflow| workflow.active.as_ref());
     let directory = workspace::check(&generation.daemon.machine, &spec.directory).await.err();
-    let unusable = directory.as_ref().map(|error| Warning {
+    let unusable = |error: &WorkspaceError| Warning {
         reason: error.reason().to_owned(),
-        path: spec.directory.clone(),
+        path: error.path().to_owned(),
         message: error.to_string(),
-    });
+    };
     let home = HomeDiffers::find(generation.config.environment.home.as_deref()).map(|differs| Warning {
         reason: HomeDiffers::CODE.to_owned(),
         path: differs.own.clone(),
         message: differs.to_string(),
     });
-    let mut warnings: Vec<Warning> = unusable.into_iter().chain(home).collect();
+    let further = workspace::check_all(&generation.daemon.machine, &spec.directories).await.err();
+    let mut warnings: Vec<Warning> = directory.iter().chain(&further).map(unusable).chain(home).collect();
     // In a directory that does not answer, nothing else is looked at.
     if let Some(WorkspaceError::Silent { .. }) = directory {
         let launch = last.map(|last| last.launch);

@@ -159,10 +159,14 @@ fn placed(spec: &mut SessionSpec, base: &Path) -> Result<(), String> {
     // A session that continues another one has that session's directory.
     let is_given = spec.workspace.is_none() && (spec.parent.is_none() || !spec.directory.as_os_str().is_empty());
     let directories = is_given.then_some(&mut spec.directory);
+    let further = spec.directories.iter_mut();
     let worktrees = spec.repos.iter_mut().filter(|repository| repository.worktree);
     let workflow = spec.workflow.as_mut().and_then(|workflow| workflow.directory.as_mut());
-    for path in
-        directories.into_iter().chain(workflow).chain(worktrees.filter_map(|repository| repository.path.as_mut()))
+    for path in directories
+        .into_iter()
+        .chain(further)
+        .chain(workflow)
+        .chain(worktrees.filter_map(|repository| repository.path.as_mut()))
     {
         *path = resolved(path, base)?;
     }

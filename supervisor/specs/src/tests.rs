@@ -293,6 +293,9 @@ fn a_directory_behind_a_link_is_the_same_directory() {
     let (real_one, link) = (root.path().join("real"), root.path().join("link"));
     fs::create_dir(&real_one).unwrap();
     std::os::unix::fs::symlink(&real_one, &link).unwrap();
+    let mut further = spec(json!({ "name": "a", "directory": "link", "directories": ["link/../x", "/"] }));
+    placed(&mut further, root.path()).unwrap();
+    assert_eq!(further.directories, [real(root.path()).join("x"), "/".into()]);
     let file = spec(json!({ "name": "a", "directory": resolved(&link, Path::new("")).unwrap() }));
     let present = spec(json!({ "name": "a", "directory": link }));
     assert!(compared(&file, &present).unwrap().changes.is_empty());

@@ -161,6 +161,14 @@ async fn a_directory_below_a_hidden_one_is_there_and_nothing_around_it() {
     assert!(!names.contains(&"other") && !names.contains(&"sessions"), "{}", turn.text);
     assert_eq!(fs::read_to_string(inner.join("made")).unwrap(), "made\n");
 
+    // An additional directory is there too, although nothing around it is.
+    let directories = vec![daemon.state().join("projects/two")];
+    fs::create_dir(&directories[0]).unwrap();
+    let session = daemon.session(&SessionSpec { directories, ..spec }).await;
+    let turn = session.turn("tool cd ../two && echo made > made; ls ..").await;
+    assert!(!turn.text.contains("other"), "{}", turn.text);
+    assert_eq!(fs::read_to_string(daemon.state().join("projects/two/made")).unwrap(), "made\n");
+
     let spec = SessionSpec { directory: daemon.state(), ..at(&daemon, Isolation::Guard) };
     let session = daemon.create(&spec).await;
     let failed = session.wait_for_phase(Phase::Failed).await;

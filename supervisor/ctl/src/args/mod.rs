@@ -386,6 +386,9 @@ pub(crate) struct SpecArgs {
     /// The session's directory; by default the current one
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+    /// An additional directory that the agent works in; may be repeated
+    #[arg(long, value_name = "DIR")]
+    pub(crate) add_dir: Vec<PathBuf>,
     /// The first prompt; `-` reads it from standard input
     #[arg(long, value_name = "TEXT", conflicts_with = "text")]
     pub(crate) prompt: Option<String>,

@@ -198,6 +198,9 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     }
     field("cost", status.cost.as_ref().map(ToString::to_string));
     field("directory", Some(view.spec.directory.display().to_string()));
+    for directory in &view.spec.directories {
+        field("also in", Some(directory.display().to_string()));
+    }
     field("agent", Some(agent(view)));
     field("introduced as", status.agent.as_ref().map(introduced));
     field("mode", status.mode.clone());

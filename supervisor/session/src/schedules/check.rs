@@ -138,7 +138,7 @@ async fn check_session(
     if spec.workspace.is_none() {
         workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
     }
-    Ok(())
+    spec::check_directories(generation, &spec).await
 }
 
 /// Returns the specification of the session that a run creates. `due` is the time of the run.
