@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::flags::usage;
 use super::processes::{myself, note_pid};
-use super::{Agent, Input, print_raw};
+use super::{Agent, Input, print_raw, send};
 
 impl Agent {
     /// `tool CMD`: asks for permission, runs CMD by /bin/sh, and reports its output.
@@ -117,6 +117,16 @@ impl Agent {
         params["sessionId"] = json!(self.conversation.as_ref().map(|conversation| conversation.id.clone()));
         let answer = self.request("elicitation/create", &params);
         self.say(&format!("told {}", answer.get("result").unwrap_or(&answer["error"])));
+    }
+
+    /// `notify METHOD PARAMETERS`: sends a notification. A `sessionId` becomes the id of the conversation.
+    pub(crate) fn notify(&self, text: &str) {
+        let (method, params) = text.split_once(' ').expect("a method and parameters");
+        let mut params: Value = serde_json::from_str(params).expect("parameters as JSON");
+        if let (Some(id), Some(conversation)) = (params.get_mut("sessionId"), &self.conversation) {
+            *id = json!(conversation.id);
+        }
+        send(&json!({ "jsonrpc": "2.0", "method": method, "params": params }));
     }
 
     pub(crate) fn permission(&mut self, tool_call: &Value, options: &Value) -> String {

@@ -385,6 +385,7 @@ impl Agent {
             "ask-as" => self.ask_as(rest),
             "ask-for" => self.ask_for(rest),
             "elicit" => self.elicit(rest),
+            "notify" => self.notify(rest),
             "mcp" => self.call_tools(rest),
             // The program behind an adapter dies. The adapter continues without any conversation.
             "lose" => self.lost = true,

@@ -96,9 +96,9 @@ pub(crate) fn copilot() -> Option<PathBuf> {
 pub(crate) fn acp_clients() -> Option<PathBuf> {
     let named = std::env::var_os("AGENTD_TEST_ACP_CLIENTS").map(PathBuf::from);
     let is_whole = |directory: &PathBuf| {
-        ["acpx", "@agentclientprotocol/sdk", "ajv"].iter().all(|package| directory.join(package).exists())
+        ["acpx", "@agentclientprotocol/sdk", "ajv", "ws"].iter().all(|package| directory.join(package).exists())
     };
-    let reason = "AGENTD_TEST_ACP_CLIENTS names no node_modules with acpx, @agentclientprotocol/sdk and ajv";
+    let reason = "AGENTD_TEST_ACP_CLIENTS names no node_modules with acpx, @agentclientprotocol/sdk, ajv and ws";
     named.filter(is_whole).or_else(|| missing("clients", reason))
 }
 

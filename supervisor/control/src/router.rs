@@ -283,13 +283,9 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
             let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
             handlers::resume(context, &session().await?, wait, new_conversation.unwrap_or(false), terms).await
         }
-        Call::AcpSend { agent, wait_for_prerequisites: wait, force, degraded } => {
-            acp::send(context, acp::Query { agent, wait, force, degraded }, request).await
+        Call::AcpSend { .. } | Call::AcpStream { .. } | Call::AcpEnd { .. } => {
+            acp::answer(context, call, request).await
         }
-        Call::AcpStream { agent, wait_for_prerequisites: wait, force, degraded } => {
-            acp::stream(context, acp::Query { agent, wait, force, degraded }, request).await
-        }
-        Call::AcpEnd { .. } => acp::end(context, request.headers()),
         Call::AnswerRequest { .. } => handlers::answer_request(context, &session().await?, request).await,
         Call::Permit { permission, .. } => handlers::permit(context, &session().await?, &permission, request).await,
     }

@@ -1,7 +1,7 @@
 //! The command line of agentd, `agentctl`.
 //!
-//! `agentctl` uses only the public HTTP interface of the daemon. The daemon itself runs a part of this crate: the server
-//! behind `agentctl acp`, for the clients of `/acp`.
+//! `agentctl` uses only the public HTTP interface of the daemon. The daemon itself runs a part of this crate: the
+//! server behind `agentctl acp`, for the clients of `/acp`.
 
 mod acp;
 mod args;

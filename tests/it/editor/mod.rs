@@ -4,11 +4,13 @@ mod clients;
 mod hostile;
 mod kills;
 mod life;
+mod notifications;
 mod options;
 mod permissions;
 mod remote;
 mod replay;
 mod requests;
+mod surroundings;
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -56,7 +58,7 @@ impl Editor {
 
     /// Starts the command for the scripted agent with these flags, and initializes it.
     pub(super) async fn with_agent(daemon: &Daemon, flags: &[&str]) -> Self {
-        let mut editor = Self::spawn(daemon, &[], daemon.scripted(flags).command);
+        let mut editor = Self::bare_of(daemon, flags);
         editor.ask("initialize", json!({ "protocolVersion": 1 })).await;
         editor
     }
@@ -71,6 +73,11 @@ impl Editor {
     /// Starts the command and sends nothing.
     pub(super) fn bare(daemon: &Daemon, options: &[&str]) -> Self {
         Self::spawn(daemon, options, daemon.scripted(&[]).command)
+    }
+
+    /// Starts the command for the scripted agent with these flags, and sends nothing.
+    pub(super) fn bare_of(daemon: &Daemon, flags: &[&str]) -> Self {
+        Self::spawn(daemon, &[], daemon.scripted(flags).command)
     }
 
     fn spawn(daemon: &Daemon, options: &[&str], of: Option<Vec<String>>) -> Self {

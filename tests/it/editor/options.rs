@@ -1,12 +1,12 @@
-//! Modes, models, options and MCP servers in an editor.
+//! Modes, models and options in an editor.
 
 use serde_json::{Value, json};
 
 use super::Editor;
 use crate::harness::Daemon;
 
-async fn opened(editor: &mut Editor, daemon: &Daemon, servers: Value) -> (String, Value) {
-    let answer = editor.ask("session/new", json!({ "cwd": daemon.work(), "mcpServers": servers })).await;
+async fn opened(editor: &mut Editor, daemon: &Daemon) -> (String, Value) {
+    let answer = editor.ask("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
     let id = answer["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned();
     (id, answer["result"].clone())
 }
@@ -15,7 +15,7 @@ async fn opened(editor: &mut Editor, daemon: &Daemon, servers: Value) -> (String
 async fn an_editor_sees_and_changes_the_mode_and_an_opened_session_has_the_change() {
     let daemon = Daemon::start().await;
     let mut editor = Editor::with_agent(&daemon, &["--modes"]).await;
-    let (id, result) = opened(&mut editor, &daemon, json!([])).await;
+    let (id, result) = opened(&mut editor, &daemon).await;
     assert_eq!(
         (&result["modes"]["currentModeId"], &result["models"]["currentModelId"]),
         (&json!("ask"), &json!("small"))
@@ -37,7 +37,7 @@ async fn an_editor_sees_and_changes_the_mode_and_an_opened_session_has_the_chang
 async fn an_editor_changes_options_and_gets_all_of_them_back() {
     let daemon = Daemon::start().await;
     let mut editor = Editor::with_agent(&daemon, &["--options"]).await;
-    let (id, result) = opened(&mut editor, &daemon, json!([])).await;
+    let (id, result) = opened(&mut editor, &daemon).await;
     let model = |options: &Value| {
         let mut options = options.as_array().expect("a list").iter();
         options.find(|option| option["id"] == "llm").expect("it is offered")["currentValue"].clone()
@@ -48,21 +48,4 @@ async fn an_editor_changes_options_and_gets_all_of_them_back() {
     assert_eq!(model(&answer["result"]["configOptions"]), "large-2", "{answer}");
     editor.turn(&id, "options").await;
     assert!(editor.texts().concat().contains(r#""llm":"large-2""#));
-}
-
-#[tokio::test]
-async fn the_editors_servers_reach_the_agent_of_a_new_session_without_secrets() {
-    let daemon = Daemon::start().await;
-    let mut editor = Editor::with_agent(&daemon, &[]).await;
-    let servers = json!([
-        { "name": "files", "command": "/bin/true", "args": ["-v"], "env": [{ "name": "A", "value": "1" }] },
-        { "name": "key", "command": "/bin/true", "args": [], "env": [{ "name": "API_KEY", "value": "planted-key" }] },
-    ]);
-    let (id, _) = opened(&mut editor, &daemon, servers).await;
-    editor.turn(&id, "servers").await;
-    let given: Value = serde_json::from_str(&editor.texts().concat()).unwrap();
-    let named = |name: &str| given.as_array().unwrap().iter().find(|server| server["name"] == name).cloned();
-    assert_eq!(named("files").expect("it is passed on")["args"], json!(["-v"]));
-    assert_eq!(named("key"), None);
-    assert_eq!(daemon.holders("planted-key"), Vec::<std::path::PathBuf>::new());
 }

@@ -141,7 +141,7 @@ async fn a_client_over_http_prompts_answers_and_leaves_and_its_session_continues
     let outcome = json!({ "outcome": { "outcome": "selected", "optionId": "yes-and-watch" } });
     editor.send(&json!({ "jsonrpc": "2.0", "id": request["id"], "result": outcome })).await;
     assert_eq!(editor.response(prompt).await["result"]["stopReason"], "end_turn");
-    assert_eq!(editor.texts().concat().trim(), "hellochosen yes-and-watch");
+    assert_eq!(editor.texts().concat(), "hello\rchosen yes-and-watch");
 
     let hanging = editor.prompt(&id, "hang").await;
     handle(&daemon, &id).wait_for_phase(Phase::Busy).await;

@@ -81,11 +81,11 @@ impl Hub {
         lock(&self.connections).get(id).cloned()
     }
 
-    /// Begins a connection. With the body and the id of `initialize`, also returns the answer.
+    /// Begins a connection. With the body of `initialize`, also returns the answer.
     pub(super) async fn begin(
         &self,
         options: AcpOptions,
-        initialize: Option<(Vec<u8>, &str)>,
+        initialize: Option<Vec<u8>>,
     ) -> Result<(Arc<Connection>, Vec<u8>), Problem> {
         let internal = |text: String| Problem::new(Code::Internal, text);
         let serving = lock(&self.endpoint).clone().ok_or_else(|| internal("the endpoint is closed".to_owned()))?;
@@ -98,22 +98,17 @@ impl Hub {
         }
         let mut id = [0; 16];
         getrandom::fill(&mut id).map_err(|error| internal(format!("no random bytes: {error}")))?;
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let id = format!("{:032x}", u128::from_ne_bytes(id));
         let served = self.service.serve(options, Arc::clone(&serving.dial));
         let AcpPipe { lines, mut messages } = served.map_err(|error| {
             internal(format!("cannot start a thread: {error}")).hint("look at the limits of the user")
         })?;
         let mut answer = Vec::new();
-        if let Some((body, rpc)) = initialize {
-            let begin = format!("{{\"jsonrpc\":\"2.0\",\"id\":{rpc},");
+        if let Some(body) = initialize {
+            // The service sends nothing before this answer.
             let answered = async {
                 lines.send(body).await.ok()?;
-                loop {
-                    let message = messages.recv().await?;
-                    if message.line.starts_with(begin.as_bytes()) {
-                        return Some(message.line);
-                    }
-                }
+                Some(messages.recv().await?.line)
             };
             let answered = timeout(INITIALIZE, answered).await.ok().flatten();
             answer = answered.ok_or_else(|| internal("there was no answer to initialize".to_owned()))?;

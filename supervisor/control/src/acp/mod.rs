@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use agentd_api::acp::{AcpOptions, Outgoing};
 use agentd_api::route::{PrerequisiteWait, Within};
-use agentd_api::{Code, Problem};
+use agentd_api::{Call, Code, Problem};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
@@ -84,11 +84,11 @@ const OF_SESSION: &[&str] = &[
 
 /// Query of each route: the options of new sessions, which count when the connection begins.
 #[derive(Debug)]
-pub(super) struct Query {
-    pub(super) agent: Option<String>,
-    pub(super) wait: Option<PrerequisiteWait>,
-    pub(super) force: Option<bool>,
-    pub(super) degraded: Option<bool>,
+struct Query {
+    agent: Option<String>,
+    wait: Option<PrerequisiteWait>,
+    force: Option<bool>,
+    degraded: Option<bool>,
 }
 
 impl Query {
@@ -125,8 +125,21 @@ struct Params {
     session: Option<Value>,
 }
 
+/// Implements the routes of `/acp`.
+pub(super) async fn answer(context: &Context, call: Call, request: Request<Incoming>) -> Answer {
+    match call {
+        Call::AcpSend { agent, wait_for_prerequisites: wait, force, degraded } => {
+            send(context, Query { agent, wait, force, degraded }, request).await
+        }
+        Call::AcpStream { agent, wait_for_prerequisites: wait, force, degraded } => {
+            stream(context, Query { agent, wait, force, degraded }, request).await
+        }
+        _ => end(context, request.headers()),
+    }
+}
+
 /// Implements `POST /acp`.
-pub(super) async fn send(context: &Context, query: Query, request: Request<Incoming>) -> Answer {
+async fn send(context: &Context, query: Query, request: Request<Incoming>) -> Answer {
     let headers = request.headers().clone();
     let kind = text(&headers, &CONTENT_TYPE).unwrap_or_default();
     if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
@@ -149,21 +162,20 @@ pub(super) async fn send(context: &Context, query: Query, request: Request<Incom
             return Err(Problem::new(Code::InvalidRequest, "the connection is initialized already")
                 .hint("send initialize without the header Acp-Connection-Id, for a new connection"));
         }
-        let rpc = message.id.map(|id| id.get().to_owned());
-        let rpc = rpc.ok_or_else(|| malformed("initialize has no id".to_owned()))?;
-        return initialize(context, query, body, &rpc).await;
+        message.id.ok_or_else(|| malformed("initialize has no id".to_owned()))?;
+        return initialize(context, query, body).await;
     }
     let connection = find(context, id)?;
     check_session(&message, text(&headers, &SESSION))?;
     if !connection.send(body).await {
         return Err(no_connection(connection.id()));
     }
-    empty(StatusCode::ACCEPTED)
+    Ok(accepted())
 }
 
 /// Begins a connection, and answers with the service's answer.
-async fn initialize(context: &Context, query: Query, body: Vec<u8>, rpc: &str) -> Answer {
-    let (connection, answer) = context.acp.begin(query.options()?, Some((body, rpc))).await?;
+async fn initialize(context: &Context, query: Query, body: Vec<u8>) -> Answer {
+    let (connection, answer) = context.acp.begin(query.options()?, Some(body)).await?;
     let mut answer: Value = serde_json::from_slice(&answer)
         .map_err(|error| Problem::new(Code::Internal, format!("the answer to initialize is not JSON: {error}")))?;
     if let Some(result) = answer.get_mut("result").and_then(Value::as_object_mut) {
@@ -195,13 +207,13 @@ fn check_session(message: &Message<'_>, header: Option<&str>) -> Result<(), Prob
 }
 
 /// Implements `GET /acp`.
-pub(super) async fn stream(context: &Context, query: Query, request: Request<Incoming>) -> Answer {
+async fn stream(context: &Context, query: Query, request: Request<Incoming>) -> Answer {
     let headers = request.headers();
     if websocket::is_asked(headers) {
         let options = query.options()?;
         let accept = websocket::accept(headers)?;
         let (connection, _) = context.acp.begin(options, None).await?;
-        let mut response = websocket::upgrade(context, Arc::clone(&connection), accept, request)?;
+        let mut response = websocket::upgrade(context, Arc::clone(&connection), &accept, request)?;
         name(&mut response, &connection);
         return Ok(response);
     }
@@ -281,9 +293,9 @@ async fn reopen(context: &Context, connection: &Connection, scope: &Scope, curso
 }
 
 /// Implements `DELETE /acp`.
-pub(super) fn end(context: &Context, headers: &HeaderMap) -> Answer {
+fn end(context: &Context, headers: &HeaderMap) -> Answer {
     find(context, text(headers, &CONNECTION))?.end();
-    empty(StatusCode::ACCEPTED)
+    Ok(accepted())
 }
 
 fn find(context: &Context, id: Option<&str>) -> Result<Arc<Connection>, Problem> {
@@ -311,8 +323,8 @@ fn name(response: &mut Response<Body>, connection: &Connection) {
     }
 }
 
-fn empty(status: StatusCode) -> Answer {
+fn accepted() -> Response<Body> {
     let mut response = Response::new(full(""));
-    *response.status_mut() = status;
-    Ok(response)
+    *response.status_mut() = StatusCode::ACCEPTED;
+    response
 }

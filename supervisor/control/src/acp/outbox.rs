@@ -1,10 +1,10 @@
 //! The messages for one client until it has read them, and a little longer. Rules and counts; no I/O.
 //!
-//! A client reads all messages from one stream, or those of a session from a stream of their own: drafts of the transport
-//! differ in this. A message belongs to the stream of its session if the client has ever opened that stream.
+//! A client reads all messages from one stream, or those of a session from a stream of their own: drafts of the
+//! transport differ in this. A message belongs to the stream of its session if the client has ever opened that stream.
 //!
-//! Delivered messages are kept for a client that lost its connection, up to a limit. Messages that wait are limited too:
-//! without room, nothing further is read from the journals.
+//! Delivered messages are kept for a client that lost its connection, up to a limit. Messages that wait are limited
+//! too: without room, nothing further is read from the journals.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;

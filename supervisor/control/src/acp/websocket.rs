@@ -50,7 +50,7 @@ pub(super) fn accept(headers: &HeaderMap) -> Result<String, Problem> {
 pub(super) fn upgrade(
     context: &Context,
     connection: Arc<Connection>,
-    accept: String,
+    accept: &str,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
     let (stream, permit) = (context.stream()?, context.permit.clone());
@@ -70,7 +70,7 @@ pub(super) fn upgrade(
     let headers = response.headers_mut();
     headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    if let Ok(accept) = HeaderValue::from_str(&accept) {
+    if let Ok(accept) = HeaderValue::from_str(accept) {
         headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
     }
     Ok(response)
@@ -86,11 +86,7 @@ async fn serve(upgraded: Upgraded, connection: &Arc<Connection>, longest: usize)
         while let Some(Ok(frame)) = frames.next().await {
             heard.store(0, std::sync::atomic::Ordering::Relaxed);
             match frame {
-                Message::Text(text) => {
-                    if !connection.send(text.as_bytes().to_vec()).await {
-                        return;
-                    }
-                }
+                Message::Text(text) if !connection.send(text.as_bytes().to_vec()).await => return,
                 Message::Close(_) => return,
                 // Other frames carry no messages, and pings are answered by the library.
                 _ => {}

@@ -1,12 +1,13 @@
 //! Turns records of the journal into updates for the editor.
 //!
-//! An agent's update is passed on as the agent wrote it; only the conversation's id becomes the session's. `_meta` has the
-//! number and the time of its record, and whether it happened without this editor.
+//! An agent's update is passed on as the agent wrote it; only the conversation's id becomes the session's. `_meta` has
+//! the number and the time of its record, and whether it happened without this editor.
 
 use std::collections::BTreeMap;
 
 use agentd_api::Event;
 use agentd_api::surrogates::replace_lone_surrogates;
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -61,6 +62,18 @@ pub(super) fn rewritten(params: &RawValue, session: &str, mark: Option<&Mark>) -
         params.insert("_meta".to_owned(), raw(&meta));
     }
     Some(raw(&params))
+}
+
+/// Returns the parameters of an agent's notification that may have no session's id. An id becomes that of the session.
+pub(super) fn addressed(params: Option<&RawValue>, session: &str) -> Box<RawValue> {
+    #[derive(Deserialize)]
+    struct OfSession {
+        #[serde(rename = "sessionId")]
+        _id: IgnoredAny,
+    }
+    let Some(params) = params else { return raw(&json!({})) };
+    let has_id = serde_json::from_str::<OfSession>(params.get()).is_ok();
+    has_id.then(|| rewritten(params, session, None)).flatten().unwrap_or_else(|| params.to_owned())
 }
 
 /// Returns the parameters of an update that agentd itself sends.
@@ -134,6 +147,19 @@ mod tests {
             format!(r#"{begin}:7,"time":"2026-01-01T00:00:00Z"}}}},"sessionId":"k","update":{{}}}}"#)
         );
         assert!(marked(8).contains(r#""away":true"#), "{}", marked(8));
+    }
+
+    #[test]
+    fn an_extension_keeps_every_byte_and_its_session_is_that_of_agentd() {
+        for (params, wanted) in [
+            (Some(r#"{"b":1.50,"sessionId":"c-1","a":[ ]}"#), r#"{"a":[ ],"b":1.50,"sessionId":"k3m"}"#),
+            (Some(r#"{"b":1.50,  "a":[ ]}"#), r#"{"b":1.50,  "a":[ ]}"#),
+            (Some(r#"["sessionId", 1]"#), r#"["sessionId", 1]"#),
+            (None, "{}"),
+        ] {
+            let params = params.map(text);
+            assert_eq!(addressed(params.as_deref(), "k3m").get(), wanted);
+        }
     }
 
     #[test]

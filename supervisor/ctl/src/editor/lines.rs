@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 /// Maximum length of a line, in bytes. A prompt can hold files and images.
 const MAX_LINE: usize = 64 << 20;
 /// Number of lines that wait to be handled or written.
-pub(super) const QUEUE: usize = 256;
+const QUEUE: usize = 256;
 
 /// Line of the editor.
 #[derive(Debug, PartialEq, Eq)]

@@ -46,6 +46,7 @@ pub(super) fn page(
         let name = view.spec.name.as_ref().map(ToString::to_string);
         let meta = json!({ "phase": view.status.phase, "name": name, "agent": agent(view) });
         SessionInfo::new(view.id.to_string(), directory)
+            .additional_directories(view.spec.directories.clone())
             .title(view.status.title.clone().or(name))
             .updated_at(view.status.updated.to_string())
             .meta(serde_json::Map::from_iter([("agentd".to_owned(), meta)]))

@@ -15,6 +15,7 @@
 
 mod command;
 mod content;
+mod directories;
 mod history;
 mod host;
 mod lines;

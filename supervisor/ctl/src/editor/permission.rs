@@ -9,6 +9,7 @@ use agentd_api::elicitation::{ACCEPT, Elicitation, Form, FormValues};
 use agentd_api::event::PermissionRequested;
 use agentd_api::session::{PermissionAnswer, PermissionOption, PermissionRequest};
 use agentd_screen::terminal::Screen;
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -20,6 +21,8 @@ use crate::render::answers;
 /// Methods that ask the editor.
 const PERMISSION: &str = "session/request_permission";
 const ELICITATION: &str = "elicitation/create";
+/// Notification of the agent that the page of a question is done.
+const COMPLETE: &str = "elicitation/complete";
 /// Number of the agent's requests that are kept until the daemon has named their permission.
 const KEPT: usize = 64;
 /// Kinds of tools that the protocol names; an editor may refuse others.
@@ -71,11 +74,13 @@ pub(super) struct Permissions {
     /// The agent's own requests with their ids, oldest first.
     lines: Vec<(Box<RawValue>, Box<RawValue>)>,
     open: Vec<Open>,
+    /// The agent's ids of the pages that the editor was shown.
+    shown: Vec<String>,
 }
 
 impl Permissions {
     pub(super) fn new(session: &str, shows: Shows) -> Self {
-        Self { session: session.to_owned(), shows, lines: Vec::new(), open: Vec::new() }
+        Self { session: session.to_owned(), shows, lines: Vec::new(), open: Vec::new(), shown: Vec::new() }
     }
 
     /// Keeps a request of the agent. The daemon's record about it follows.
@@ -123,7 +128,24 @@ impl Permissions {
     pub(super) async fn ask(&mut self, out: &Out) {
         for open in self.open.iter_mut().filter(|open| open.asked.is_none()) {
             open.asked = Some(out.ask(open.method, &open.params).await);
+            if let (ELICITATION, Some(Elicitation::Url { id, .. })) = (open.method, &open.request.elicitation) {
+                if self.shown.len() == KEPT {
+                    self.shown.remove(0);
+                }
+                self.shown.push(id.clone());
+            }
         }
+    }
+
+    /// Reports whether a notification of the agent is about a page that the editor was shown.
+    pub(super) fn completes_shown(&self, method: &str, params: Option<&RawValue>) -> bool {
+        #[derive(Deserialize)]
+        struct Completed {
+            #[serde(rename = "elicitationId")]
+            id: String,
+        }
+        let completed = params.filter(|_| method == COMPLETE).map(|params| serde_json::from_str(params.get()));
+        matches!(completed, Some(Ok(Completed { id })) if self.shown.contains(&id))
     }
 
     /// Reads the editor's answer to the request with this id. Returns `None` for a late answer, and for a cancelled one
@@ -266,6 +288,7 @@ fn composed(session: &str, request: &PermissionRequest) -> Box<RawValue> {
 
 #[cfg(test)]
 mod tests {
+    use agentd_api::acp::Outgoing;
     use tokio::sync::mpsc;
 
     use super::*;
@@ -280,8 +303,8 @@ mod tests {
         PermissionRequested { request: serde_json::from_value(request).unwrap(), rpc }
     }
 
-    fn said(lines: &mut mpsc::Receiver<Vec<u8>>) -> Value {
-        serde_json::from_slice(&lines.try_recv().unwrap()).unwrap()
+    fn said(lines: &mut mpsc::Receiver<Outgoing>) -> Value {
+        serde_json::from_slice(&lines.try_recv().unwrap().line).unwrap()
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::host::{Host, Options, REMARKS};
-use super::lines::{Line, QUEUE};
+use super::lines::Line;
 use super::permission::Shows;
 use super::requests::Offers;
 use super::seen;
@@ -21,6 +21,9 @@ use super::server::Server;
 use super::wire::Out;
 use crate::client::{Client, Terms};
 use crate::way::{Dial, Way};
+
+/// Number of messages that wait in each direction. A message can have megabytes.
+const QUEUE: usize = 16;
 
 /// The two directions of a client's messages.
 #[derive(Debug)]

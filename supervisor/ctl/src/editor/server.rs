@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use agent_client_protocol_schema::ProtocolVersion;
 use agent_client_protocol_schema::v1::{
-    AgentCapabilities, Implementation, InitializeResponse, SessionCapabilities, SessionCloseCapabilities,
-    SessionDeleteCapabilities, SessionListCapabilities, SessionResumeCapabilities,
+    AgentCapabilities, Implementation, InitializeResponse, McpCapabilities, SessionAdditionalDirectoriesCapabilities,
+    SessionCapabilities, SessionCloseCapabilities, SessionDeleteCapabilities, SessionListCapabilities,
+    SessionResumeCapabilities,
 };
 use agentd_api::Code;
 use serde::Deserialize;
@@ -26,7 +27,7 @@ use super::session::{Session, Subject};
 use super::wire::{
     INVALID_PARAMS, INVALID_REQUEST, Id, Incoming, METHOD_NOT_FOUND, NOT_FOUND, Refusal, params, parse, raw,
 };
-use super::{content, list, refusal, seen, servers};
+use super::{content, directories, list, refusal, seen, servers};
 use crate::error::Error;
 use crate::forget::Forgetting;
 use crate::spec;
@@ -67,13 +68,15 @@ struct Open {
     meta: Value,
 }
 
-/// A session that the editor opens again.
-struct Wanted {
-    kind: Kind,
-    name: String,
-    cwd: PathBuf,
-    /// Last record that the editor has. The replay begins after it.
-    after: u64,
+impl Open {
+    fn further(&self) -> &[PathBuf] {
+        self.additional_directories.as_deref().unwrap_or_default()
+    }
+
+    /// Returns the last record that the editor has. The replay begins after it.
+    fn after(&self) -> u64 {
+        self.meta["agentd"]["after"].as_u64().unwrap_or_default()
+    }
 }
 
 #[derive(Deserialize)]
@@ -261,12 +264,14 @@ impl Server {
         }
         self.host.seen = seen::directory(client_info["name"].as_str().unwrap_or_default());
         let sessions = SessionCapabilities::new()
+            .additional_directories(SessionAdditionalDirectoriesCapabilities::new())
             .list(SessionListCapabilities::new())
             .resume(SessionResumeCapabilities::new())
             .close(SessionCloseCapabilities::new())
             .delete(SessionDeleteCapabilities::new());
         let capabilities = AgentCapabilities::new()
             .load_session(true)
+            .mcp_capabilities(McpCapabilities::new().http(true).sse(true))
             .prompt_capabilities(content::capabilities())
             .session_capabilities(sessions);
         let about = Implementation::new("agentd", env!("CARGO_PKG_VERSION")).title("agentd".to_owned());
@@ -275,14 +280,12 @@ impl Server {
 
     async fn reopen(&mut self, id: &Id, kind: Kind, given: &RawValue) -> Result<(), Refusal> {
         let open = opening(given)?;
-        let session =
-            open.session_id.ok_or_else(|| Refusal::new(INVALID_PARAMS, "the parameter \"sessionId\" is missing"))?;
+        let missing = || Refusal::new(INVALID_PARAMS, "the parameter \"sessionId\" is missing");
+        let session = open.session_id.clone().ok_or_else(missing)?;
         self.leave(&session).await;
         let (sender, commands) = mpsc::channel(QUEUE);
         self.sessions.insert(session.clone(), sender);
-        let after = open.meta["agentd"]["after"].as_u64().unwrap_or_default();
-        let wanted = Wanted { kind, name: session, cwd: open.cwd, after };
-        self.attached.spawn_local(reopen(self.host.clone(), id.clone(), wanted, commands));
+        self.attached.spawn_local(reopen(self.host.clone(), id.clone(), kind, session, open, commands));
         Ok(())
     }
 
@@ -300,20 +303,17 @@ fn opening(given: &RawValue) -> Result<Open, Refusal> {
     if !open.cwd.is_absolute() {
         return Err(Refusal::new(INVALID_PARAMS, "\"cwd\" is not an absolute path"));
     }
-    if open.additional_directories.as_ref().is_some_and(|further| !further.is_empty()) {
-        let text = "agentd does not take additional directories; open a directory that contains them all";
-        return Err(Refusal::new(INVALID_PARAMS, text));
-    }
+    directories::check(open.further())?;
     Ok(open)
 }
 
 async fn create(host: Host, id: Id, open: Open, opened: mpsc::Sender<Opened>) {
-    let Open { cwd, mcp_servers, .. } = open;
     let created = async {
         let client = host.reach().await?;
         let mut spec = host.options.spec.clone();
-        spec.directory.clone_from(&cwd);
-        spec.mcp = servers::of(&mcp_servers.unwrap_or_default());
+        spec.directory.clone_from(&open.cwd);
+        spec.directories = open.further().to_vec();
+        spec.mcp = servers::of(open.mcp_servers.as_deref().unwrap_or_default());
         let view = spec::create(&client, spec, host.options.terms).await?.value;
         Ok::<_, Error>((client, view))
     };
@@ -329,20 +329,20 @@ async fn create(host: Host, id: Id, open: Open, opened: mpsc::Sender<Opened>) {
     }
     drop(opened);
     client.observed(&session).await;
-    let subject = Subject { id: session.clone(), name: session, directory: cwd, status: None, after: 0 };
+    let subject = Subject { id: session.clone(), name: session, directory: open.cwd, status: None, after: 0 };
     Session::new(host, client, subject, id, Kind::New).run(commands).await;
 }
 
-async fn reopen(host: Host, id: Id, wanted: Wanted, commands: mpsc::Receiver<Command>) {
-    let Wanted { kind, name, cwd, after } = wanted;
+async fn reopen(host: Host, id: Id, kind: Kind, name: String, open: Open, commands: mpsc::Receiver<Command>) {
     let found = async {
         let client = host.reach().await.map_err(|error| refusal::of(&error))?;
         let view = client.session(&name).await.map_err(|error| refusal::of(&error))?.value;
-        if !is_same_directory(&cwd, &view.spec.directory).await {
-            let (own, given) = (view.spec.directory.display(), cwd.display());
+        if !is_same_directory(&open.cwd, &view.spec.directory).await {
+            let (own, given) = (view.spec.directory.display(), open.cwd.display());
             let text = format!("session {name} works in {own}, and not in {given}; open it there");
             return Err(Refusal::new(INVALID_PARAMS, text));
         }
+        directories::change(&client, &view, open.further()).await?;
         let view = host.woken(&client, view.id.as_str()).await.map_err(|error| refusal::of(&error))?;
         client.observed(view.id.as_str()).await;
         Ok((client, view))
@@ -352,8 +352,8 @@ async fn reopen(host: Host, id: Id, wanted: Wanted, commands: mpsc::Receiver<Com
         Err(refusal) => return host.out.answer(&id, Err(refusal)).await,
     };
     let directory = view.spec.directory.clone();
-    let (id_of_session, status) = (view.id.to_string(), Some(Box::new(view.status)));
-    let subject = Subject { id: id_of_session, name, directory, status, after };
+    let (own, status) = (view.id.to_string(), Some(Box::new(view.status)));
+    let subject = Subject { id: own, name, directory, status, after: open.after() };
     Session::new(host, client, subject, id, kind).run(commands).await;
 }
 

@@ -1,29 +1,35 @@
 //! The MCP servers of an editor, for the agent of a new session.
 //!
-//! `initialize` offers servers on stdio only. A server is left out if agentd would store a secret of it in clear.
+//! A server is left out if agentd would store a secret in clear.
 
 use std::collections::BTreeMap;
 
-use agentd_api::mcp::{McpChoice, McpServer, TextOrSecret};
-use agentd_secret_names::is_secret;
+use agentd_api::mcp::{McpChoice, McpServer, TextOrSecret, Transport};
+use agentd_secret_names::{is_secret, is_secret_name};
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::host::tell;
 
-/// A server on stdio, as the protocol has it.
+/// A server as the protocol has it: a program on stdio, or an address.
 #[derive(Deserialize)]
-struct Stdio {
+struct Given {
     name: String,
-    command: String,
+    #[serde(default)]
+    command: Option<String>,
     #[serde(default)]
     args: Vec<String>,
     #[serde(default)]
-    env: Vec<Variable>,
+    env: Vec<Pair>,
+    #[serde(default)]
+    url: Option<String>,
+    #[serde(default)]
+    headers: Vec<Pair>,
 }
 
+/// A variable of a program, or a header of its requests.
 #[derive(Deserialize)]
-struct Variable {
+struct Pair {
     name: String,
     value: String,
 }
@@ -44,28 +50,49 @@ pub(super) fn of(servers: &[Value]) -> BTreeMap<String, McpChoice> {
 }
 
 fn choice(server: &Value) -> Result<(String, McpChoice), String> {
-    if server["type"].as_str().is_some_and(|kind| kind != "stdio") {
-        return Err("is not on stdio".to_owned());
-    }
-    let Stdio { name, command, args, env } =
-        Stdio::deserialize(server).map_err(|error| format!("is not valid: {error}"))?;
-    let hint = "agentd does not store it; configure the server in agentd, with a declared secret";
-    if let Some(secret) = env.iter().find(|variable| is_secret(&variable.name, variable.value.as_bytes())) {
-        return Err(format!("has a secret in {}: {hint}", secret.name));
-    }
-    if args.iter().any(|argument| is_secret("", argument.as_bytes())) {
-        return Err(format!("has a secret in its arguments: {hint}"));
+    let transport = match server["type"].as_str() {
+        None | Some("stdio") => None,
+        Some("http") => Some(Transport::Http),
+        Some("sse") => Some(Transport::Sse),
+        Some(kind) => return Err(format!("has the type {kind:?}, which agentd does not know")),
+    };
+    let given = Given::deserialize(server).map_err(|error| format!("is not valid: {error}"))?;
+    if let Some(place) = secret(&given) {
+        return Err(format!(
+            "has a secret in {place}: agentd does not store it; configure the server in agentd, with a declared secret"
+        ));
     }
     // Names of editors may have spaces.
     let plain = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.') { c } else { '-' };
-    let name: String = name.chars().map(plain).collect();
+    let name: String = given.name.chars().map(plain).collect();
+    let texts = |pairs: Vec<Pair>| pairs.into_iter().map(|pair| (pair.name, TextOrSecret::Text(pair.value))).collect();
     let server = McpServer {
-        command: std::iter::once(command).chain(args).collect(),
-        env: env.into_iter().map(|variable| (variable.name, TextOrSecret::Text(variable.value))).collect(),
-        ..McpServer::default()
+        command: given.command.into_iter().chain(given.args).collect(),
+        env: texts(given.env),
+        url: given.url,
+        transport,
+        headers: texts(given.headers),
     };
     server.check(&name).map_err(|mistake| mistake.to_string())?;
     Ok((name, McpChoice::Own(Box::new(server))))
+}
+
+/// Returns the part of a server that contains a secret.
+fn secret(given: &Given) -> Option<String> {
+    if let Some(variable) = given.env.iter().find(|pair| is_secret(&pair.name, pair.value.as_bytes())) {
+        return Some(variable.name.clone());
+    }
+    // With a word in front, names of one word such as `Cookie` are names of secrets too.
+    let is_secret_header =
+        |pair: &&Pair| is_secret(&pair.name, pair.value.as_bytes()) || is_secret_name(&format!("X-{}", pair.name));
+    if let Some(header) = given.headers.iter().find(is_secret_header) {
+        return Some(format!("the header {}", header.name));
+    }
+    if given.url.as_ref().is_some_and(|url| is_secret("", url.as_bytes())) {
+        return Some("its address".to_owned());
+    }
+    let has_secret = given.args.iter().any(|argument| is_secret("", argument.as_bytes()));
+    has_secret.then(|| "its arguments".to_owned())
 }
 
 #[cfg(test)]
@@ -75,17 +102,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_on_stdio_are_passed_on_without_secrets() {
+    fn servers_without_secrets_are_passed_on() {
+        let team = json!([{ "name": "X-Team", "value": "w" }]);
         let servers = [
             json!({ "name": "my files", "command": "/f", "args": ["-v"], "env": [{ "name": "A", "value": "1" }] }),
-            json!({ "name": "key", "command": "/bin/k", "args": [], "env": [{ "name": "API_KEY", "value": "s" }] }),
-            json!({ "type": "http", "name": "web", "url": "http://h", "headers": [] }),
+            json!({ "type": "http", "name": "web", "url": "http://h/mcp", "headers": team }),
+            json!({ "type": "sse", "name": "old", "url": "https://h/sse", "headers": [] }),
             json!({ "name": "agentd", "command": "/bin/k" }),
+            json!({ "type": "acp", "name": "new", "id": "x" }),
+            json!({ "type": "http", "name": "nowhere", "headers": [] }),
             json!(7),
         ];
         let choices = of(&servers);
-        assert_eq!(choices.keys().collect::<Vec<_>>(), ["my-files"]);
-        let McpChoice::Own(server) = &choices["my-files"] else { panic!() };
-        assert_eq!((server.command.join(" "), server.env.len()), ("/f -v".to_owned(), 1));
+        assert_eq!(choices.keys().collect::<Vec<_>>(), ["my-files", "old", "web"]);
+        let own = |name: &str| match &choices[name] {
+            McpChoice::Own(server) => server.clone(),
+            McpChoice::Configured(_) => panic!("{name}"),
+        };
+        assert_eq!((own("my-files").command.join(" "), own("my-files").env.len()), ("/f -v".to_owned(), 1));
+        assert_eq!((own("web").url.as_deref(), own("web").transport), (Some("http://h/mcp"), Some(Transport::Http)));
+        assert_eq!(own("web").headers["X-Team"], TextOrSecret::Text("w".to_owned()));
+        assert_eq!((own("old").transport, own("old").headers.len()), (Some(Transport::Sse), 0));
+    }
+
+    #[test]
+    fn a_server_with_a_secret_is_left_out_and_the_remark_names_the_place() {
+        let http = |url: &str, name: &str, value: &str| {
+            let headers = json!([{ "name": name, "value": value }]);
+            json!({ "type": "http", "name": "n", "url": url, "headers": headers })
+        };
+        let key = json!([{ "name": "API_KEY", "value": "s" }]);
+        for (server, place) in [
+            (json!({ "name": "n", "command": "/bin/k", "env": key }), "API_KEY"),
+            (json!({ "name": "n", "command": "/bin/k", "args": ["--password=hunter2"] }), "its arguments"),
+            (http("https://h", "Authorization", "x"), "the header Authorization"),
+            (http("https://h", "Cookie", "x"), "the header Cookie"),
+            (http("https://h", "X-Api-Key", "x"), "the header X-Api-Key"),
+            (http("https://h", "X-Team", "Bearer 0123456789abcdef"), "the header X-Team"),
+            (http("https://h/?api_key=0123456789abcdef", "X-Team", "w"), "its address"),
+        ] {
+            let why = choice(&server).unwrap_err();
+            assert!(why.starts_with(&format!("has a secret in {place}: ")), "{server}: {why}");
+        }
     }
 }

@@ -97,8 +97,8 @@ pub(super) struct Session {
     changes: Vec<Change>,
     /// The agent's last list of its commands.
     commands: Option<Box<RawValue>>,
-    /// Updates for after the answer that opens the session.
-    held: Vec<Box<RawValue>>,
+    /// Notifications for after the answer that opens the session, each with its method.
+    held: Vec<(String, Box<RawValue>)>,
     /// A cancel was requested, and the turn has not ended.
     cancelling: bool,
     /// Time at which to ask the daemon whether the session has ended.
@@ -326,6 +326,13 @@ impl Session {
                 self.permissions.sent(id, params);
             }
             (Some(method), Some(id), Some(params)) => self.requests.sent(id, method, params),
+            // Notifications of an extension are no part of the replay.
+            (Some(method), None, params)
+                if !self.is_history()
+                    && (method.starts_with('_') || self.permissions.completes_shown(method, params)) =>
+            {
+                self.notify(method, history::addressed(params, &self.name)).await;
+            }
             (None, Some(id), _) => {
                 if let Some(update) = result.and_then(|result| self.settings.answered(id, result)) {
                     self.update(&update, mark).await;
@@ -344,15 +351,20 @@ impl Session {
         self.send(history::own(&self.name, update, mark)).await;
     }
 
-    /// Sends an update, unless the editor must not have it yet or at all.
+    /// Sends an update.
     async fn send(&mut self, params: Box<RawValue>) {
+        self.notify("session/update", params).await;
+    }
+
+    /// Sends a notification, unless the editor must not have it yet or at all.
+    async fn notify(&mut self, method: &str, params: Box<RawValue>) {
         match self.opening.as_ref().map(|opening| opening.kind) {
             // A resumed session replays nothing.
             Some(Kind::Resume) if self.is_history() => {}
             Some(Kind::Load) if self.seq <= self.after => {}
             // The editor does not know the session before the answer.
-            Some(Kind::New | Kind::Resume) => self.held.push(params),
-            Some(Kind::Load) | None => self.host.out.notify("session/update", &params).await,
+            Some(Kind::New | Kind::Resume) => self.held.push((method.to_owned(), params)),
+            Some(Kind::Load) | None => self.host.out.notify(method, &params).await,
         }
     }
 
@@ -377,11 +389,11 @@ impl Session {
         let session = (opening.kind == Kind::New).then_some(self.name.as_str());
         self.host.out.answer(&opening.id, Ok(raw(&self.settings.result(session)))).await;
         if opening.kind == Kind::Resume {
-            let known = self.commands.iter().cloned();
+            let known = self.commands.iter().cloned().map(|params| ("session/update".to_owned(), params));
             self.held = known.chain(std::mem::take(&mut self.held)).collect();
         }
-        for params in std::mem::take(&mut self.held) {
-            self.host.out.notify("session/update", &params).await;
+        for (method, params) in std::mem::take(&mut self.held) {
+            self.host.out.notify(&method, &params).await;
         }
     }
 
