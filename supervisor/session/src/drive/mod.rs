@@ -552,7 +552,7 @@ impl Driver {
         if decision.batch.entries.is_empty() {
             return Ok(Ok(done));
         }
-        let is_stop = stop.is_some();
+        let (is_stop, again) = (stop.is_some(), stop.clone());
         let written = !self.recorder.is_silent() && self.append(decision.batch).await?;
         if self.recorder.is_silent() {
             let Some(stop) = stop else { return Ok(Err(silent::problem())) };
@@ -569,6 +569,16 @@ impl Driver {
             self.stop_agent().await?;
             self.publish();
             return Ok(Ok(done));
+        }
+        if let Some(StopRequested { reason, cause }) = &again
+            && !written
+            && self.recorder.state.seq > after_seq
+            && !self.recorder.writable.is_refused()
+        {
+            // The agent ended at the same moment, and its keeper took no further record. The stop is decided anew.
+            self.settle().await?;
+            let (reason, cause) = (reason.clone(), cause.clone());
+            return Box::pin(self.carry_out(Command::Stop { reason, cause })).await;
         }
         if is_stop && written && self.recorder.has_ended() {
             // The agent ended at the same moment. The end is published after its turn is closed, and the caller
