@@ -1,5 +1,5 @@
-//! The control endpoint: HTTP/1.1 over a unix socket for its owner, and over TCP for holders of the token, if
-//! configured.
+//! The control endpoint: HTTP/1.1 and HTTP/2 over a unix socket for its owner, and over TCP for holders of the token,
+//! if configured.
 //!
 //! It checks, converts and delegates. Each request becomes one call on a session or the registry, and the result
 //! becomes JSON. No other module knows HTTP, and this one decides nothing about a session. A dropped connection

@@ -1,13 +1,15 @@
 //! Limits the connections of each caller, so that no caller can lock the owner out. Rules and counts; no I/O.
 //!
 //! A connection counts as a *call* until its request is a long one (events, `?wait=`). Then it counts as a
-//! *stream* until that request ends. Each connection counts for the process at its other end, and for a group. The
-//! group is the agentd session that contains the process, or else its process session. Three numbers are limited:
-//! calls and streams of one process or group, all streams, and all connections. The last eighth of all connections
-//! and of all streams is a reserve for processes of the owner that hold few. Over TCP the kernel names no process.
-//! There a connection that has not sent the token yet is closed for a new one.
+//! *stream* until that request ends. Over HTTP/2 a connection can be several streams. Each connection counts for the
+//! process at its other end, and for a group. The group is the agentd session that contains the process, or else its
+//! process session. Three numbers are limited: calls and streams of one process or group, all streams, and all
+//! connections. The last eighth of all connections and of all streams is a reserve for processes of the owner that
+//! hold few. Over TCP the kernel names no process. There a connection that has not sent the token yet is closed for a
+//! new one.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentd_api::{Code, Problem, SessionId};
@@ -167,7 +169,8 @@ impl Room {
         }
         held.all += 1;
         held.add(&party, |share| share.calls += 1);
-        Ok(ConnectionPermit { room: Arc::clone(self), party, unproven: None, evicted: CancellationToken::new() })
+        let (evicted, streams) = (CancellationToken::new(), AtomicUsize::new(0));
+        Ok(ConnectionPermit { room: Arc::clone(self), party, unproven: None, evicted, streams })
     }
 }
 
@@ -215,6 +218,8 @@ pub(super) struct ConnectionPermit {
     party: Party,
     unproven: Option<u64>,
     evicted: CancellationToken,
+    /// Number of its streams. HTTP/2 has several on one connection.
+    streams: AtomicUsize,
 }
 
 impl ConnectionPermit {
@@ -253,8 +258,10 @@ impl ConnectionPermit {
             return Err(NoRoom::AllStreams);
         }
         held.streams += 1;
+        let is_first = self.streams.fetch_add(1, Ordering::Relaxed) == 0;
         held.add(&self.party, |share| {
-            (share.calls, share.streams) = (share.calls.saturating_sub(1), share.streams + 1);
+            share.calls = share.calls.saturating_sub(usize::from(is_first));
+            share.streams += 1;
         });
         Ok(StreamPermit(Arc::clone(self)))
     }
@@ -269,7 +276,7 @@ impl Drop for ConnectionPermit {
     }
 }
 
-/// The permit of a stream. Dropping the value makes the connection a call again.
+/// The permit of a stream. Dropping the last of a connection makes the connection a call again.
 #[derive(Debug)]
 pub(super) struct StreamPermit(Arc<ConnectionPermit>);
 
@@ -277,9 +284,11 @@ impl Drop for StreamPermit {
     fn drop(&mut self) {
         let mut held = self.0.room.held();
         held.streams = held.streams.saturating_sub(1);
-        let back =
-            |share: &mut Usage| (share.calls, share.streams) = (share.calls + 1, share.streams.saturating_sub(1));
-        held.remove(&self.0.party, back);
+        let is_last = self.0.streams.fetch_sub(1, Ordering::Relaxed) == 1;
+        held.remove(&self.0.party, |share| {
+            share.calls += usize::from(is_last);
+            share.streams = share.streams.saturating_sub(1);
+        });
     }
 }
 
@@ -293,6 +302,21 @@ mod tests {
 
     fn party(process: u32, group: u32) -> Party {
         Party { process: Some(process), group: Some(Group::Processes(group)) }
+    }
+
+    #[test]
+    fn a_connection_with_several_streams_is_one_call_again_after_the_last() {
+        let room = room(512, 64, 2);
+        let connection = Arc::new(room.enter(party(1, 1)).unwrap());
+        let (first, second) = (connection.stream().unwrap(), connection.stream().unwrap());
+        assert_eq!(room.held().share(&party(1, 1)), Usage { calls: 0, streams: 2 });
+        assert_eq!(connection.stream().err(), Some(NoRoom::Streams(2)));
+        drop(first);
+        assert_eq!(room.held().share(&party(1, 1)), Usage { calls: 0, streams: 1 });
+        drop(second);
+        assert_eq!(room.held().share(&party(1, 1)), Usage { calls: 1, streams: 0 });
+        drop(connection);
+        assert_eq!(room.held().by.len(), 0);
     }
 
     #[test]

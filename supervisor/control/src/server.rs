@@ -17,14 +17,14 @@ use std::time::Duration;
 
 use agentd_api::SessionId;
 use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
-use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
 use nix::libc;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -69,6 +69,10 @@ pub struct Endpoint {
 
 /// Maximum size of a request's head in bytes. For a larger one hyper answers 431.
 const HEAD: usize = 64 << 10;
+/// The same limit for HTTP/2.
+const HEAD_LIST: u32 = 64 << 10;
+/// Number of requests that a client makes on one connection of HTTP/2 at a time.
+const STREAMS: u32 = 32;
 /// Time limit for a request's head.
 const HEAD_TIME: Duration = Duration::from_secs(10);
 /// Pause after a failure to accept connections.
@@ -398,10 +402,10 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     brief: Option<&Duration>,
 ) {
     let (caller, permit) = (Arc::new(caller), permit.map(Arc::new));
-    let (closing, begun) = (served.closing.clone(), Arc::new(Notify::new()));
-    let asked = Arc::clone(&begun);
+    let (closing, begun) = (served.closing.clone(), CancellationToken::new());
+    let asked = begun.clone();
     let service = service_fn(move |request| {
-        asked.notify_one();
+        asked.cancel();
         let Served { generations, sessions, schedules, operations, tcp, audit, acp, closing } = served.clone();
         let (admission, caller, permit) = (admission.clone(), Arc::clone(&caller), permit.clone());
         let context = router::Context {
@@ -419,22 +423,31 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         };
         router::answer(context, request)
     });
-    let connection = http1::Builder::new()
+    let head_time = brief.copied().unwrap_or(HEAD_TIME);
+    let mut builder = auto::Builder::new(TokioExecutor::new());
+    builder
+        .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(brief.copied().unwrap_or(HEAD_TIME))
+        .header_read_timeout(head_time)
         .keep_alive(brief.is_none())
-        .max_buf_size(HEAD)
-        .serve_connection(TokioIo::new(stream), service)
-        .with_upgrades();
+        .max_buf_size(HEAD);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(HEAD_LIST)
+        .max_concurrent_streams(STREAMS)
+        .keep_alive_interval(HEAD_TIME);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
+        () = silence(head_time, &begun) => return,
         () = closing.cancelled() => {
             // hyper would close a connection that has not sent anything yet.
             let ended = tokio::select! {
                 biased;
                 ended = connection.as_mut() => Some(ended),
-                () = begun.notified() => None,
+                () = begun.cancelled() => None,
                 () = tokio::time::sleep(FIRST) => None,
             };
             if let Some(ended) = ended {
@@ -447,5 +460,13 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     };
     if let Err(error) = ended {
         tracing::debug!(%error, "a connection ended early");
+    }
+}
+
+/// Completes if no request has begun in this time. The library begins its own limit only after the first bytes.
+async fn silence(time: Duration, begun: &CancellationToken) {
+    tokio::time::sleep(time).await;
+    if begun.is_cancelled() {
+        std::future::pending::<()>().await;
     }
 }

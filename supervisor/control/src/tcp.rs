@@ -36,8 +36,11 @@ impl Gate {
     /// Refuses a request with a foreign host, a foreign origin, or a wrong token.
     pub(super) fn check<T>(&self, request: &Request<T>) -> Result<(), Problem> {
         let headers = request.headers();
-        let host = only(headers, &HOST).filter(|host| names_this_machine(host));
-        let is_near = request.uri().authority().is_none_or(|authority| names_this_machine(authority.as_str()));
+        let authority = request.uri().authority().map(Authority::as_str);
+        // HTTP/2 has the host in the authority alone (RFC 9113 section 8.3.1).
+        let host = if headers.contains_key(HOST) { only(headers, &HOST) } else { authority };
+        let host = host.filter(|host| names_this_machine(host));
+        let is_near = authority.is_none_or(names_this_machine);
         let Some(host) = host.filter(|_| is_near) else {
             return Err(Problem::new(Code::ForeignHost, "the Host of the request does not name this machine")
                 .hint("use 127.0.0.1, [::1] or localhost; any other name could be chosen by an attacker"));

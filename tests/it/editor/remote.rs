@@ -9,9 +9,9 @@ use agentd_api::{Code, Problem};
 use futures_util::{SinkExt as _, StreamExt as _};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1;
+use hyper::client::conn::{http1, http2};
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::UnixStream;
 use tokio::process::Command;
@@ -333,4 +333,40 @@ async fn the_official_sdk_speaks_http_and_websocket_over_tcp() {
     let Output { status, stdout, stderr } = within("the client ends", node.output()).await.expect("node starts");
     let (out, err) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
     assert!(status.success() && out.contains("websocket: done") && out.contains("http: done"), "{out}{err}");
+}
+
+#[tokio::test]
+async fn several_streams_and_requests_share_one_connection_of_http_2() {
+    let daemon = daemon("").await;
+    let stream = UnixStream::connect(daemon.client.socket()).await.unwrap();
+    let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
+    tokio::spawn(connection);
+    let ask = async |method: &str, headers: &[(&str, &str)], body: Value| {
+        let mut request = Request::builder().method(method).uri(format!("http://agentd{PATH}"));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let mut sender = sender.clone();
+        within("an answer", sender.send_request(request.body(Full::new(Bytes::from(body))).unwrap())).await.unwrap()
+    };
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": { "protocolVersion": 1 } });
+    let answer = ask("POST", &[JSON], hello).await;
+    assert_eq!((answer.status().as_u16(), answer.version()), (200, hyper::Version::HTTP_2));
+    let id = answer.headers()["acp-connection-id"].to_str().unwrap().to_owned();
+    let own = ("acp-connection-id", &*id);
+    let mut events = Sse(Lines::new(ask("GET", &[STREAM, own], Value::Null).await.into_body()));
+    for id in [1, 2] {
+        let new = json!({ "cwd": daemon.work(), "mcpServers": [] });
+        let new = json!({ "jsonrpc": "2.0", "id": id, "method": "session/new", "params": new });
+        assert_eq!(ask("POST", &[JSON, own], new).await.status(), 202);
+    }
+    let mut opened = Vec::new();
+    while opened.len() < 2 {
+        let event: Value = serde_json::from_str(&events.next().await.expect("the stream goes on").data).unwrap();
+        opened.extend(event["result"]["sessionId"].as_str().map(str::to_owned));
+    }
+    assert_ne!(opened[0], opened[1]);
+    assert_eq!(ask("DELETE", &[own], Value::Null).await.status(), 202);
+    assert!(events.next().await.is_none(), "the stream ends");
 }

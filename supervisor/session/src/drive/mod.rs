@@ -575,7 +575,7 @@ impl Driver {
             && self.recorder.state.seq > after_seq
             && !self.recorder.writable.is_refused()
         {
-            // The agent ended at the same moment, and its keeper took no further record. The stop is decided anew.
+            // The agent ended at the same moment, and its keeper took no further record. The stop is decided again.
             self.settle().await?;
             let (reason, cause) = (reason.clone(), cause.clone());
             return Box::pin(self.carry_out(Command::Stop { reason, cause })).await;
