@@ -73,7 +73,7 @@ reasons! {
     REPOSITORY_NOT_REMOVED = "RepositoryNotRemoved",
     /// The repository was to be removed, and has work that would be lost.
     REPOSITORY_HAS_WORK = "RepositoryHasWork",
-    /// The agent opens no conversation, for lack of a login.
+    /// The agent opens no conversation, or refuses the first prompt, for lack of a login.
     NOT_LOGGED_IN = "NotLoggedIn",
     /// The agent refused a prompt, because its login has ended.
     LOGIN_LOST = "LoginLost",

@@ -20,13 +20,6 @@ pub(crate) enum Update {
     Plan(Vec<PlanEntry>),
     /// Update that is not shown, by its name.
     Other(String),
-    /// Names of the login methods in the response to `initialize`; empty without such a method.
-    SignIn(Vec<String>),
-    /// The agent answered a request of agentd with this error.
-    Refused {
-        id: u64,
-        code: i64,
-    },
 }
 
 /// Changes of a tool call. An absent field is unchanged.
@@ -52,13 +45,10 @@ pub(crate) struct PlanEntry {
     pub(crate) status: String,
 }
 
-/// Interprets one message of the agent. Returns `None` for a message that is not for the user, such as most
-/// responses.
+/// Interprets one message of the agent. Returns `None` for a message that is not for the user, such as a
+/// response.
 pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
     let message: Value = serde_json::from_str(replace_lone_surrogates(message).get()).ok()?;
-    if message["method"].is_null() {
-        return response(&message);
-    }
     if message["method"] != "session/update" {
         return None;
     }
@@ -75,16 +65,6 @@ pub(crate) fn interpret(message: &RawValue) -> Option<Update> {
         "plan" => Update::Plan(update["entries"].as_array().into_iter().flatten().map(plan_entry).collect()),
         _ => Update::Other(name.to_owned()),
     })
-}
-
-/// Extracts the parts of a response that explain a failure.
-fn response(message: &Value) -> Option<Update> {
-    if let Some(ways) = message["result"]["authMethods"].as_array() {
-        let name = |way: &Value| way["name"].as_str().or(way["id"].as_str()).map(str::to_owned);
-        return Some(Update::SignIn(ways.iter().filter_map(name).collect()));
-    }
-    let (id, code) = (message["id"].as_u64()?, message["error"]["code"].as_i64()?);
-    Some(Update::Refused { id, code })
 }
 
 fn tool(id: &str, update: &Value) -> ToolUpdate {

@@ -20,10 +20,6 @@ const REASON_LINES: usize = 20;
 /// Maximum width of a line of the reason, in columns.
 const REASON_COLUMNS: usize = 1_000;
 
-/// Reason of a turn that the agent refused for lack of a login. A launch has the reason
-/// `AuthenticationRequired` instead, with the remedy in the daemon's message.
-pub(crate) const LOGIN_FOR_PROMPT: &str = "LoginForPrompt";
-
 /// A failure of a launch, of a running agent or of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Failure {
@@ -33,8 +29,6 @@ pub(crate) struct Failure {
     pub(crate) message: String,
     /// Last lines of the agent's stderr.
     pub(crate) stderr: Vec<String>,
-    /// Names of the login methods that the agent offers (ACP `authMethods`).
-    pub(crate) sign_in: Vec<String>,
 }
 
 impl Failure {
@@ -89,13 +83,6 @@ impl Failure {
         let resume = format!("{stop}agentctl resume {session}");
         match self.reason.as_str() {
             reason::AUTHENTICATION_REQUIRED => format!("once you are logged in: {resume}"),
-            LOGIN_FOR_PROMPT => {
-                let offers = match self.sign_in.as_slice() {
-                    [] => String::new(),
-                    offers => format!(" (it offers: {})", terminal::excerpt(&offers.join(", "), STDERR_COLUMNS)),
-                };
-                format!("log in with the agent's own program, or give it its API key{offers}; then: {resume}")
-            }
             reason::WORKFLOW_NOT_APPROVED => format!("agentctl workflow allow {session}, then {resume}"),
             "ConversationLost" => format!("agentctl resume {session} --new-conversation"),
             "InitializeFailed" => {
@@ -184,15 +171,8 @@ mod tests {
             let remedy = failure.remedy("fix", false);
             assert!(remedy.contains("agentctl ") && remedy.contains("fix"), "{reason}: {remedy}");
         }
-        let failure = Failure {
-            reason: LOGIN_FOR_PROMPT.to_owned(),
-            sign_in: vec!["Log in with Google".to_owned(), "Use an API key".to_owned()],
-            ..Failure::default()
-        };
+        let failure = Failure { reason: reason::AUTHENTICATION_REQUIRED.to_owned(), ..Failure::default() };
         let remedy = failure.remedy("fix", true);
-        assert!(
-            remedy.contains("(it offers: Log in with Google, Use an API key); then: agentctl stop fix && "),
-            "{remedy}"
-        );
+        assert_eq!(remedy, "once you are logged in: agentctl stop fix && agentctl resume fix");
     }
 }

@@ -3,7 +3,7 @@
 
 use agentd_api::login::{LoginKind, LoginMethod};
 use agentd_api::reason;
-use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType};
 use serde::{Deserialize, Serialize};
 
 use crate::acp::{self, RpcError};
@@ -54,24 +54,35 @@ pub(crate) fn required(state: &State, message: &str, facts: &Facts<'_>) -> Batch
     Batch::of(condition(state, facts, KIND, ConditionStatus::True, reason::NOT_LOGGED_IN, message))
 }
 
-/// Adds what the end of a turn says about the login: a refusal for lack of one, or that it works again.
-pub(crate) fn after_turn(batch: Batch, state: &State, answer: Result<(), &RpcError>, facts: &Facts<'_>) -> Batch {
+/// Returns what the answer to a prompt says about the login: a refusal for lack of one, or that it works again.
+pub(crate) fn after_turn(state: &State, answer: Result<(), &RpcError>, facts: &Facts<'_>) -> Batch {
     match answer {
-        Err(error) if error.code == acp::AUTHENTICATION_REQUIRED => {
-            let message =
-                format!("the agent refused the prompt for lack of a login: {error}; {}", remedy(state, facts));
-            batch.record(condition(state, facts, KIND, ConditionStatus::True, reason::LOGIN_LOST, message))
+        Err(error) if acp::lacks_login(error) => {
+            let way = way(state, facts);
+            let message = format!(
+                "the agent refused the prompt for lack of a login: {error}; {way}, then `agentctl stop` and `agentctl \
+                 resume`"
+            );
+            let has_none = |one: &Condition| one.kind == KIND && one.reason == reason::NOT_LOGGED_IN;
+            let is_first = state.completion.last.is_none() || state.conditions.iter().any(has_none);
+            let reason = if is_first { reason::NOT_LOGGED_IN } else { reason::LOGIN_LOST };
+            Batch::of(condition(state, facts, KIND, ConditionStatus::True, reason, message))
         }
         Ok(()) if state.holds(KIND) => {
             let message = "the agent works again";
-            batch.record(condition(state, facts, KIND, ConditionStatus::False, reason::LOGGED_IN, message))
+            Batch::of(condition(state, facts, KIND, ConditionStatus::False, reason::LOGGED_IN, message))
         }
-        _ => batch,
+        _ => Batch::default(),
     }
 }
 
-/// Returns what to do about an agent that requires a login.
+/// Returns what to do about an agent that opens no conversation without a login.
 pub(crate) fn remedy(state: &State, facts: &Facts<'_>) -> String {
+    format!("{}, then `agentctl resume`", way(state, facts))
+}
+
+/// Returns the ways to a login.
+fn way(state: &State, facts: &Facts<'_>) -> String {
     let offers: Vec<String> = state.login_methods.iter().map(described).collect();
     let offers = if offers.is_empty() { String::new() } else { format!(" (it offers: {})", offers.join(", ")) };
     let way = if facts.spec.command.is_some() {
@@ -79,7 +90,7 @@ pub(crate) fn remedy(state: &State, facts: &Facts<'_>) -> String {
     } else {
         format!("log in with `agentctl agent login {}`", facts.agent)
     };
-    format!("{way}{offers}, or give its key as a secret in agentd.toml, then `agentctl resume`")
+    format!("{way}{offers}, or give its key as a secret in agentd.toml")
 }
 
 /// Describes a login method in a list.

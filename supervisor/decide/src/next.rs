@@ -540,7 +540,8 @@ fn turn_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batc
         // After a cancel, most agents end the turn without reporting the end of its open tool calls.
         let (stderr, open) = (turn.stderr.iter().cloned().collect(), turn.tool_calls.iter().cloned().collect());
         let ended = Batch::of(completion::judged(state, answered(&turn.id, answer, stderr, open)));
-        let ended = login::after_turn(ended, state, answer.as_ref().map(drop), facts);
+        // A client that reads the end of the turn knows the state of the login.
+        let ended = login::after_turn(state, answer.as_ref().map(drop), facts).and(ended);
         return Some(match answer {
             Err(error) if error.code == acp::RESOURCE_NOT_FOUND => ended.record(unusable(running.launch, error)),
             _ => ended,

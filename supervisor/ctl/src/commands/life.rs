@@ -237,7 +237,7 @@ pub(super) async fn ready(context: &Context, view: &SessionView, wait: Option<Du
     }
 }
 
-/// Adds the details that only the events have: the agent's stderr, and its login methods.
+/// Adds a detail that only the events have: the agent's stderr.
 async fn explain(context: &Context, id: &str, failure: &mut Failure) {
     let mut conversation = Conversation::default();
     // Without events the message is the only explanation.
@@ -247,7 +247,6 @@ async fn explain(context: &Context, id: &str, failure: &mut Failure) {
     }
     if let Some(found) = conversation.failure() {
         failure.stderr.clone_from(&found.stderr);
-        failure.sign_in.clone_from(&found.sign_in);
         if found.message == failure.message {
             failure.reason.clone_from(&found.reason);
         }

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal as _};
 use std::path::PathBuf;
 
 use agentd_api::hint;
+use agentd_api::reason::AUTHENTICATION_REQUIRED;
 use agentd_api::session::{PermissionAnswer, Phase, PromptRequest, SessionView};
 
 use super::waiting::tell_obstacles;
@@ -14,7 +15,7 @@ use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
 use crate::content;
 use crate::conversation::Down;
 use crate::error::{Error, exit};
-use crate::failure::{Failure, LOGIN_FOR_PROMPT};
+use crate::failure::Failure;
 use crate::form;
 use crate::parent::completed;
 use crate::session;
@@ -216,7 +217,7 @@ async fn farewell(context: &Context, outcome: &AttachmentResult, id: &str, label
         End::Down(Down::Failed) => Phase::Failed,
         _ => Phase::Unknown,
     };
-    let refused = |failure: &Failure| matches!(outcome.end, End::Turn(_)) && failure.reason == LOGIN_FOR_PROMPT;
+    let refused = |failure: &Failure| matches!(outcome.end, End::Turn(_)) && failure.reason == AUTHENTICATION_REQUIRED;
     if let Some(failure) = outcome.failure.as_ref().filter(|failure| phase == Phase::Failed || refused(failure)) {
         return tell(&format!("  hint: {}", failure.remedy(label, phase.is_active())));
     }

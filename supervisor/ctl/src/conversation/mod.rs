@@ -13,14 +13,14 @@ use agentd_api::event::{
 };
 use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_api::prompt::shown;
-use agentd_api::reason::{AUTHENTICATION_REQUIRED_CODE, is_progress};
+use agentd_api::reason::{AUTHENTICATION_REQUIRED, is_progress};
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, PermissionRequest, Phase, SessionStatus};
 use agentd_api::staleness::{StaleFinding, StalePolicy};
 use agentd_api::{Body, Event, TurnId};
 
 use crate::acp::{self, PlanEntry, ToolUpdate, Update};
 use crate::error::exit;
-use crate::failure::{Failure, LOGIN_FOR_PROMPT, LastWords};
+use crate::failure::{Failure, LastWords};
 use crate::prerequisite::awaited;
 use agentd_screen::change::Change;
 
@@ -120,10 +120,8 @@ pub(crate) struct Conversation {
     held: Option<Condition>,
     /// Failure of this launch or its agent; already shown.
     failure: Option<Failure>,
-    /// Names of the login methods that the agent offers.
-    sign_in: Vec<String>,
-    /// Id of the running turn's request, and the error code of its response.
-    asked: Option<(u64, Option<i64>)>,
+    /// Message of the condition after the agent refused the running turn for lack of a login.
+    login: Option<String>,
     first_turn: Option<TurnId>,
 }
 
@@ -257,7 +255,7 @@ impl Conversation {
                 self.waiting.retain(|(turn, _)| *turn != ended.turn);
                 if self.running.as_ref() == Some(&ended.turn) {
                     self.running = None;
-                    self.asked = None;
+                    self.login = None;
                     self.tools.clear();
                 }
                 vec![Item::TurnEnded(ended.clone(), failure)]
@@ -311,7 +309,7 @@ impl Conversation {
     fn turn_started(&mut self, started: &TurnStarted) -> Vec<Item> {
         let turn = &started.turn;
         self.running = Some(turn.clone());
-        self.asked = Some((started.rpc, None));
+        self.login = None;
         let at = self.waiting.iter().position(|(waiting, _)| waiting == turn);
         let prompt = at.and_then(|at| self.waiting.remove(at)).map(|(_, prompt)| prompt).unwrap_or_default();
         let failed = |error| format!("the note has the built-in template, since the configured one failed: {error}");
@@ -323,7 +321,7 @@ impl Conversation {
 
     fn turn_limited(&mut self, limited: &TurnLimited) -> Vec<Item> {
         if self.running.as_ref() == Some(&limited.turn) {
-            (self.running, self.asked) = (None, None);
+            self.running = None;
             self.tools.clear();
         }
         // The condition has the agent's words and the time.
@@ -343,16 +341,6 @@ impl Conversation {
             Some(Update::Tool(update)) => self.tool(update),
             Some(Update::Plan(entries)) => vec![Item::Plan(entries)],
             Some(Update::Other(name)) => vec![Item::Detail(format!("agent: {name}"))],
-            Some(Update::SignIn(ways)) => {
-                self.sign_in = ways;
-                Vec::new()
-            }
-            Some(Update::Refused { id, code }) => {
-                if let Some((_, answer)) = self.asked.as_mut().filter(|(asked, _)| *asked == id) {
-                    *answer = Some(code);
-                }
-                Vec::new()
-            }
         }
     }
 
@@ -400,7 +388,11 @@ impl Conversation {
                 ConditionStatus::True
             }
             // The failed launch or turn has the same words.
-            ConditionType::AuthenticationRequired => return vec![Item::Detail(text_of(condition))],
+            ConditionType::AuthenticationRequired => {
+                let is_required = condition.status == ConditionStatus::True;
+                self.login = is_required.then(|| condition.message.clone());
+                return vec![Item::Detail(text_of(condition))];
+            }
             _ => ConditionStatus::False,
         };
         // A condition that ended with the agent, or ends because of the stop, is not news.
@@ -465,8 +457,7 @@ impl Conversation {
 
     /// Stores a failure and returns the item that shows it.
     fn fail(&mut self, reason: &str, message: String, starting: bool) -> Vec<Item> {
-        let sign_in = self.sign_in.clone();
-        let failure = Failure { reason: reason.to_owned(), message, stderr: self.stderr.take(), sign_in };
+        let failure = Failure { reason: reason.to_owned(), message, stderr: self.stderr.take() };
         self.failure = Some(failure.clone());
         vec![Item::Failed { failure, starting }]
     }
@@ -478,19 +469,14 @@ impl Conversation {
         if synthetic.cause == SyntheticCause::AgentExited && self.failure.is_some() {
             return None;
         }
-        let refused = self.asked.filter(|_| self.running.as_ref() == Some(&ended.turn)).and_then(|(_, code)| code);
-        let reason = match (synthetic.cause, refused) {
-            (SyntheticCause::AgentExited, _) => "AgentExited",
-            (SyntheticCause::AgentError, Some(AUTHENTICATION_REQUIRED_CODE)) => LOGIN_FOR_PROMPT,
-            _ => "",
+        let login = self.login.take().filter(|_| self.running.as_ref() == Some(&ended.turn));
+        let (reason, message) = match (synthetic.cause, login) {
+            (SyntheticCause::AgentExited, _) => ("AgentExited", synthetic.detail.clone()),
+            (SyntheticCause::AgentError, Some(message)) => (AUTHENTICATION_REQUIRED, message),
+            _ => ("", synthetic.detail.clone()),
         };
         self.stderr.clear();
-        Some(Failure {
-            reason: reason.to_owned(),
-            message: synthetic.detail.clone(),
-            stderr: synthetic.stderr.clone(),
-            sign_in: self.sign_in.clone(),
-        })
+        Some(Failure { reason: reason.to_owned(), message, stderr: synthetic.stderr.clone() })
     }
 
     fn resolved(&mut self, resolved: &PermissionResolved) -> Vec<Item> {

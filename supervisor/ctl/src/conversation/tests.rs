@@ -113,7 +113,7 @@ fn condition(kind: &str, reason: &str, message: &str) -> Event {
 
 fn failed(reason: &str, message: &str, stderr: &[&str]) -> Failure {
     let stderr = stderr.iter().map(|&line| line.to_owned()).collect();
-    Failure { reason: reason.into(), message: message.into(), stderr, sign_in: Vec::new() }
+    Failure { reason: reason.into(), message: message.into(), stderr }
 }
 
 #[test]
@@ -176,20 +176,28 @@ fn an_agent_that_crashes_in_a_turn_is_told_once() {
 }
 
 #[test]
-fn a_turn_that_is_refused_for_want_of_a_login_says_so() {
+fn a_turn_that_is_refused_for_want_of_a_login_has_the_words_of_the_condition() {
     let mut conversation = Conversation::default();
-    let initialized = json!({ "id": 1, "result": { "authMethods": [{ "id": "key", "name": "Use a key" }] } });
     let detail = "the agent answered the prompt with an error: Authentication required (-32000)";
-    let events = [
-        event("agent.out", &initialized),
-        event("turn.queued", &json!({ "turn": "t1", "prompt": "x" })),
-        event("turn.started", &json!({ "turn": "t1", "rpc": 3 })),
-        event("agent.out", &json!({ "id": 3, "error": { "code": -32000, "message": "Authentication required" } })),
-        event("turn.ended", &json!({ "turn": "t1", "synthetic": { "cause": "agent-error", "detail": detail } })),
-    ];
-    let items = shown(&mut conversation, &events);
-    let failure = Failure { sign_in: vec!["Use a key".into()], ..failed(LOGIN_FOR_PROMPT, detail, &[]) };
-    assert!(matches!(&items[1], Item::TurnEnded(_, Some(shown)) if *shown == failure), "{items:#?}");
+    let message = "the agent refused the prompt for lack of a login; log in";
+    let required = json!({
+        "type": "AuthenticationRequired", "status": "True", "reason": "LoginLost", "message": message,
+        "observed_generation": 1, "last_transition_time": "2026-01-01T00:00:00Z",
+    });
+    let turn = |turn: &str, required: Option<&Value>| {
+        let mut events = vec![event("turn.started", &json!({ "turn": turn, "rpc": 3 }))];
+        events.extend(required.map(|required| event("condition", required)));
+        let synthetic = json!({ "cause": "agent-error", "detail": detail });
+        events.push(event("turn.ended", &json!({ "turn": turn, "synthetic": synthetic })));
+        events
+    };
+    let mut failure_of = |events: &[Event]| match shown(&mut conversation, events).pop() {
+        Some(Item::TurnEnded(_, failure)) => failure,
+        other => panic!("{other:?}"),
+    };
+    let required = failure_of(&turn("t1", Some(&required)));
+    assert_eq!(required, Some(failed(AUTHENTICATION_REQUIRED, message, &[])));
+    assert_eq!(failure_of(&turn("t2", None)), Some(failed("", detail, &[])), "a later turn has its own words");
 }
 
 #[test]

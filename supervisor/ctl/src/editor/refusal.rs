@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::wire::{INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, Refusal};
 use crate::error::Error;
-use crate::failure::{Failure, LOGIN_FOR_PROMPT};
+use crate::failure::Failure;
 use crate::prerequisite::described;
 use agentd_api::reason::{AUTHENTICATION_REQUIRED, AUTHENTICATION_REQUIRED_CODE};
 use agentd_screen::terminal::Screen;
@@ -57,7 +57,7 @@ fn text(error: &Error) -> String {
 /// Returns the error for a failed launch, agent or turn, with the remedy.
 pub(super) fn of_failure(failure: &Failure, remedy: &str) -> Refusal {
     let code = match failure.reason.as_str() {
-        AUTHENTICATION_REQUIRED | LOGIN_FOR_PROMPT => AUTHENTICATION_REQUIRED_CODE,
+        AUTHENTICATION_REQUIRED => AUTHENTICATION_REQUIRED_CODE,
         _ => INTERNAL_ERROR,
     };
     let mut refusal = Refusal::new(code, failure.lines().join("\n"));

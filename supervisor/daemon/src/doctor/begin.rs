@@ -75,7 +75,8 @@ pub(super) fn login(sessions: &[SessionView]) -> Check {
     let refused = refused_logins(sessions).into_iter().map(|(agent, (view, condition))| {
         let summary = format!("{agent} is not logged in (session {}): {}", view.id, condition.message);
         let remedy = "log in as the message describes, then resume the session";
-        Finding::new(Outcome::Warn, summary, remedy).run(format!("agentctl resume {}", view.id))
+        let stop = if view.status.phase.is_active() { format!("agentctl stop {} && ", view.id) } else { String::new() };
+        Finding::new(Outcome::Warn, summary, remedy).run(format!("{stop}agentctl resume {}", view.id))
     });
     Check::of("login", &refused.collect::<Vec<_>>(), "no agent was refused for lack of a login")
 }

@@ -65,21 +65,26 @@ const PAUSES: [&str; 8] = [
 /// zone of times without one.
 #[allow(clippy::option_option, reason = "a limit without a time differs from an error that is no limit")]
 pub fn rate_limit(error: &RpcError, now: Timestamp, zone: &TimeZone) -> Option<Option<Timestamp>> {
-    let mut said = Said { fields: Vec::new(), texts: Vec::new() };
-    said.gather("message", &Value::String(error.message.clone()), DEPTH);
-    said.gather("data", error.data.as_ref().unwrap_or(&Value::Null), DEPTH);
+    let said = Said::of(error);
     let is_limit = (error.code == 429 || said.has_kind() || said.has_phrase()) && !said.has(PAID);
     is_limit.then(|| said.end(now, zone))
 }
 
 /// The parts of an error.
-struct Said {
+pub(super) struct Said {
     /// Numbers and texts with their keys, in lower case and without punctuation.
     fields: Vec<(String, Value)>,
     texts: Vec<String>,
 }
 
 impl Said {
+    pub(super) fn of(error: &RpcError) -> Self {
+        let mut said = Self { fields: Vec::new(), texts: Vec::new() };
+        said.gather("message", &Value::String(error.message.clone()), DEPTH);
+        said.gather("data", error.data.as_ref().unwrap_or(&Value::Null), DEPTH);
+        said
+    }
+
     fn gather(&mut self, key: &str, value: &Value, depth: usize) {
         if depth == 0 || self.fields.len() >= VALUES {
             return;
@@ -101,20 +106,31 @@ impl Said {
         }
     }
 
-    fn has(&self, word: &str) -> bool {
+    /// Reports whether a text is this word, apart from case and punctuation.
+    pub(super) fn has(&self, word: &str) -> bool {
         self.fields.iter().any(|(_, value)| value.as_str().is_some_and(|text| plain(text) == word))
     }
 
     fn has_kind(&self) -> bool {
-        let is_status = |key: &str| STATUSES.contains(&key);
-        let is_429 = |value: &Value| value.as_u64() == Some(429) || value.as_str() == Some("429");
-        KINDS.iter().any(|kind| self.has(kind))
-            || self.fields.iter().any(|(key, value)| is_status(key) && is_429(value))
+        KINDS.iter().any(|kind| self.has(kind)) || self.has_status(429)
+    }
+
+    /// Reports whether a field has this HTTP status.
+    pub(super) fn has_status(&self, status: u64) -> bool {
+        let is_status = |value: &Value| {
+            value.as_u64() == Some(status) || value.as_str().is_some_and(|text| text.parse() == Ok(status))
+        };
+        self.fields.iter().any(|(key, value)| STATUSES.contains(&key.as_str()) && is_status(value))
     }
 
     fn has_phrase(&self) -> bool {
-        let texts = self.texts.iter().map(|text| text.to_ascii_lowercase());
-        texts.into_iter().any(|text| PHRASES.iter().any(|phrase| text.contains(phrase)))
+        self.has_one_of(&PHRASES)
+    }
+
+    /// Reports whether a text contains one of these phrases, in lower case.
+    pub(super) fn has_one_of(&self, phrases: &[&str]) -> bool {
+        let mut texts = self.texts.iter().map(|text| text.to_ascii_lowercase());
+        texts.any(|text| phrases.iter().any(|phrase| text.contains(phrase)))
     }
 
     /// Returns the time at which the limit ends. Fields precede words.

@@ -23,7 +23,7 @@ pub use incoming::{
     permission_request, session_title, stop_reason, tool_call,
 };
 pub use limit::rate_limit;
-pub use login::authenticate;
+pub use login::{authenticate, lacks_login};
 pub use mcp::{OwnServer, obstacle};
 pub use options::{
     OfferedOption, OptionKind, OptionUpdate, config_options, option_of, option_update, options, set_option,
