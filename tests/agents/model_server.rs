@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::header::HeaderValue;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -145,9 +146,20 @@ type Script = dyn Fn(&Asked) -> Reply + Send + Sync;
 struct Shared {
     script: Box<Script>,
     asked: Mutex<Vec<Asked>>,
+    /// Key that each request must have. Without it, every request is accepted.
+    key: Mutex<Option<String>>,
 }
 
 impl Shared {
+    /// Reports whether the request has the key, in the header of one of the APIs.
+    fn accepts(&self, request: &Request<Incoming>) -> bool {
+        let Some(key) = self.key.lock().expect("no holder panics").clone() else { return true };
+        ["authorization", "x-api-key", "x-goog-api-key"].iter().any(|name| {
+            let value = request.headers().get(*name).and_then(|value| value.to_str().ok());
+            value.is_some_and(|value| value.strip_prefix("Bearer ").unwrap_or(value) == key)
+        })
+    }
+
     /// Returns the reply to this request: the text, and the called tool with its arguments.
     async fn reply(&self, asked: Asked) -> Answer {
         let reply = (self.script)(&asked);
@@ -178,7 +190,7 @@ impl ModelServer {
     pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback has a free port");
         let address = listener.local_addr().expect("a bound socket has an address");
-        let shared = Arc::new(Shared { script: Box::new(script), asked: Mutex::default() });
+        let shared = Arc::new(Shared { script: Box::new(script), asked: Mutex::default(), key: Mutex::default() });
         let served = Arc::clone(&shared);
         let accepting = tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
@@ -196,6 +208,11 @@ impl ModelServer {
         format!("http://{}", self.address)
     }
 
+    /// Refuses requests without this key from now on, in the way of each API's vendor.
+    pub(crate) fn accept_only(&self, key: &str) {
+        *self.shared.key.lock().expect("no holder panics") = Some(key.to_owned());
+    }
+
     /// Returns all requests so far.
     pub(crate) fn asked(&self) -> Vec<Asked> {
         self.shared.asked.lock().expect("no holder panics").clone()
@@ -210,6 +227,9 @@ impl Drop for ModelServer {
 
 async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let path = request.uri().path().to_owned();
+    if !shared.accepts(&request) {
+        return Ok(refusal(&path));
+    }
     let body = request.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
     let Ok(body) = serde_json::from_slice(&body) else {
         return Ok(response(400, "application/json", json!({ "error": "not JSON" }).to_string()));
@@ -226,6 +246,27 @@ async fn answer(shared: Arc<Shared>, request: Request<Incoming>) -> Result<Respo
         (_, Some((_, "countTokens"))) => response(200, "application/json", json!({ "totalTokens": 1 }).to_string()),
         _ => response(404, "application/json", json!({ "error": format!("no {path}") }).to_string()),
     })
+}
+
+/// Returns the answer to a request without a valid key, in the form of the API of this path.
+fn refusal(path: &str) -> Response<Full<Bytes>> {
+    let error = match path {
+        "/v1/messages" => json!({
+            "type": "error", "error": { "type": "authentication_error", "message": "invalid x-api-key" },
+        }),
+        _ if path.starts_with("/v1beta/") => json!({ "error": {
+            "code": 401, "status": "UNAUTHENTICATED",
+            "message": "Request had invalid authentication credentials.",
+        } }),
+        _ => json!({ "error": {
+            "message": "Incorrect API key provided.", "type": "invalid_request_error", "param": null,
+            "code": "invalid_api_key",
+        } }),
+    };
+    let mut refusal = response(401, "application/json", error.to_string());
+    // Without this header of the vendor, Claude Code tries again for minutes.
+    refusal.headers_mut().insert("x-should-retry", HeaderValue::from_static("false"));
+    refusal
 }
 
 async fn open_ai(shared: &Shared, body: &Value) -> Response<Full<Bytes>> {

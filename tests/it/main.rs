@@ -59,6 +59,7 @@ mod launches;
 mod lifecycle;
 mod limits;
 mod loading;
+mod logins;
 mod lost;
 mod main_job;
 mod manager;
