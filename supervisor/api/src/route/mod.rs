@@ -381,8 +381,8 @@ routes! {
     Permit = Post "/v1/sessions/" session "/permissions/" permission (PermissionAnswer) => 200 Document(SessionView);
     /// Answers a request of the agent that only an editor can carry out.
     AnswerRequest = Post "/v1/sessions/" session "/requests" (RequestAnswer) => 200 Document(SessionView);
-    /// Sends a message of the Agent Client Protocol. The answer to `initialize` is in the body; every other answer comes
-    /// through the stream, after 202.
+    /// Sends a message of the Agent Client Protocol. The answer to `initialize` is in the body, and every other answer
+    /// comes through the stream.
     AcpSend = Post "/acp" { agent: String, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
         (AcpMessage) => 200 Document(AcpMessage);
     /// Streams the messages for a client of the Agent Client Protocol, or begins a connection over WebSocket.
