@@ -77,7 +77,7 @@ fn large() -> Vec<u8> {
     let mut fields = String::new();
     for function in 0..3000 {
         write!(fields, "(func $f{function} (param i64) (result i64) (local.get 0)").unwrap();
-        for step in 0..400 {
+        for step in 0..700 {
             write!(fields, "(i64.mul (i64.const {step})) (i64.add (local.get 0))").unwrap();
         }
         fields.push(')');

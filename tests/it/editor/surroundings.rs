@@ -106,4 +106,21 @@ async fn the_servers_of_an_editor_reach_the_agent_without_those_that_have_secret
     let condition = view.status.conditions.iter().find(|one| one.kind == ConditionType::McpServersGiven).unwrap();
     assert_eq!(condition.message, "old: the agent takes no MCP servers over SSE");
     assert_eq!(daemon.holders("planted-"), Vec::<PathBuf>::new());
+
+    // The servers of a later editor are added for the next launch, and the same ones change nothing.
+    session.stop().await;
+    let open = |servers: Value| json!({ "sessionId": id, "cwd": daemon.work(), "mcpServers": servers });
+    let late = json!([http("team", json!([])), { "name": "late", "command": "/bin/true", "args": [], "env": [] }]);
+    let loaded = editor.ask("session/load", open(late.clone())).await;
+    assert!(loaded["result"].is_object(), "{loaded}");
+    let given = said(&mut editor, &id, "servers").await;
+    let of = |wanted: &str| given.as_array().unwrap().iter().find(|server| server["name"] == wanted).cloned();
+    assert_eq!(of("team").unwrap()["headers"], json!([]), "{given}");
+    assert!(of("late").is_some() && of("files").is_some(), "{given}");
+    let generation = session.view().await.generation;
+    for method in ["session/load", "session/resume"] {
+        let loaded = editor.ask(method, open(late.clone())).await;
+        assert!(loaded["result"].is_object(), "{loaded}");
+    }
+    assert_eq!(session.view().await.generation, generation);
 }

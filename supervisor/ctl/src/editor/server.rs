@@ -73,6 +73,10 @@ impl Open {
         self.additional_directories.as_deref().unwrap_or_default()
     }
 
+    fn servers(&self) -> &[Value] {
+        self.mcp_servers.as_deref().unwrap_or_default()
+    }
+
     /// Returns the last record that the editor has. The replay begins after it.
     fn after(&self) -> u64 {
         self.meta["agentd"]["after"].as_u64().unwrap_or_default()
@@ -313,7 +317,7 @@ async fn create(host: Host, id: Id, open: Open, opened: mpsc::Sender<Opened>) {
         let mut spec = host.options.spec.clone();
         spec.directory.clone_from(&open.cwd);
         spec.directories = open.further().to_vec();
-        spec.mcp = servers::of(open.mcp_servers.as_deref().unwrap_or_default());
+        spec.mcp = servers::of("(new)", open.servers());
         let view = spec::create(&client, spec, host.options.terms).await?.value;
         Ok::<_, Error>((client, view))
     };
@@ -343,6 +347,7 @@ async fn reopen(host: Host, id: Id, kind: Kind, name: String, open: Open, comman
             return Err(Refusal::new(INVALID_PARAMS, text));
         }
         directories::change(&client, &view, open.further()).await?;
+        servers::change(&client, &view, open.servers()).await?;
         let view = host.woken(&client, view.id.as_str()).await.map_err(|error| refusal::of(&error))?;
         client.observed(view.id.as_str()).await;
         Ok((client, view))

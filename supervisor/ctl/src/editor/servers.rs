@@ -1,15 +1,20 @@
-//! The MCP servers of an editor, for the agent of a new session.
+//! The MCP servers of an editor, for the agent of its session.
 //!
 //! A server is left out if agentd would store a secret in clear.
 
 use std::collections::BTreeMap;
 
 use agentd_api::mcp::{McpChoice, McpServer, TextOrSecret, Transport};
+use agentd_api::session::SessionView;
+use agentd_api::spec::SpecPatch;
 use agentd_secret_names::{is_secret, is_secret_name};
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 use super::host::tell;
+use super::refusal;
+use super::wire::Refusal;
+use crate::client::Client;
 
 /// A server as the protocol has it: a program on stdio, or an address.
 #[derive(Deserialize)]
@@ -34,15 +39,47 @@ struct Pair {
     value: String,
 }
 
+/// Adds the servers of an editor to an existing session, and replaces those of the same names. A running agent gets
+/// them with the next launch.
+pub(super) async fn change(client: &Client, view: &SessionView, given: &[Value]) -> Result<(), Refusal> {
+    let (id, present) = (view.id.as_str(), &view.spec.mcp);
+    let others = of(id, given).into_iter().filter(|(name, choice)| present.get(name) != Some(choice));
+    let changes: Map<String, Value> = others
+        .map(|(name, choice)| {
+            let change = replacement(&json!(present.get(&name)), &json!(choice));
+            (name, change)
+        })
+        .collect();
+    if changes.is_empty() {
+        return Ok(());
+    }
+    let patch = SpecPatch(Map::from_iter([("mcp".to_owned(), Value::Object(changes))]));
+    client.change_spec(id, &patch, None).await.map_err(|error| refusal::of(&error))?;
+    if !view.status.phase.is_over() {
+        let text = "the agent gets the MCP servers of the editor with the next launch; agentctl stop and agentctl \
+                    resume apply them now";
+        tell(id, text);
+    }
+    Ok(())
+}
+
+/// Returns the merge patch (RFC 7396) that makes `old` the same as `new`.
+fn replacement(old: &Value, new: &Value) -> Value {
+    let (Value::Object(old), Value::Object(new)) = (old, new) else { return new.clone() };
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let kept = new.iter().map(|(key, value)| (key.clone(), replacement(&old.get(key).cloned().into(), value)));
+    gone.chain(kept).collect::<Map<_, _>>().into()
+}
+
 /// Returns the servers for a session's specification. Standard error names each server that is left out.
-pub(super) fn of(servers: &[Value]) -> BTreeMap<String, McpChoice> {
+pub(super) fn of(session: &str, servers: &[Value]) -> BTreeMap<String, McpChoice> {
     let mut choices = BTreeMap::new();
     for server in servers {
         match choice(server) {
             Ok((name, choice)) => drop(choices.insert(name, choice)),
             Err(why) => {
                 let name = server["name"].as_str().unwrap_or_default();
-                tell("(new)", &format!("the editor's MCP server {name:?} is left out: it {why}"));
+                tell(session, &format!("the editor's MCP server {name:?} is left out: it {why}"));
             }
         }
     }
@@ -113,7 +150,7 @@ mod tests {
             json!({ "type": "http", "name": "nowhere", "headers": [] }),
             json!(7),
         ];
-        let choices = of(&servers);
+        let choices = of("k", &servers);
         assert_eq!(choices.keys().collect::<Vec<_>>(), ["my-files", "old", "web"]);
         let own = |name: &str| match &choices[name] {
             McpChoice::Own(server) => server.clone(),
@@ -123,6 +160,16 @@ mod tests {
         assert_eq!((own("web").url.as_deref(), own("web").transport), (Some("http://h/mcp"), Some(Transport::Http)));
         assert_eq!(own("web").headers["X-Team"], TextOrSecret::Text("w".to_owned()));
         assert_eq!((own("old").transport, own("old").headers.len()), (Some(Transport::Sse), 0));
+    }
+
+    #[test]
+    fn a_replaced_server_keeps_nothing_of_the_old_one() {
+        let old = json!({ "url": "http://h", "headers": { "A": "1", "B": "2" } });
+        let new = json!({ "command": ["/f"], "headers": { "B": "2" } });
+        let patch = json!({ "url": null, "command": ["/f"], "headers": { "A": null, "B": "2" } });
+        assert_eq!(replacement(&old, &new), patch);
+        assert_eq!(replacement(&Value::Null, &new), new);
+        assert_eq!(replacement(&json!(false), &new), new);
     }
 
     #[test]
