@@ -245,6 +245,11 @@ impl SessionLimits {
 }
 
 impl SessionSpec {
+    /// Returns the session's directory and the additional ones.
+    pub fn all_directories(&self) -> Vec<PathBuf> {
+        std::iter::once(&self.directory).chain(&self.directories).cloned().collect()
+    }
+
     /// Makes the specification of a session in this directory, with configured values for everything else.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         Self {

@@ -69,7 +69,7 @@ pub struct Endpoint {
 
 /// Maximum size of a request's head in bytes. For a larger one hyper answers 431.
 const HEAD: usize = 64 << 10;
-/// The same limit for HTTP/2.
+/// Maximum size of the header fields of a request over HTTP/2, in bytes (RFC 9113 section 6.5.2).
 const HEAD_LIST: u32 = 64 << 10;
 /// Number of requests that a client makes on one connection of HTTP/2 at a time.
 const STREAMS: u32 = 32;

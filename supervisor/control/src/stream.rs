@@ -25,7 +25,9 @@ use agentd_session::{Published, Session};
 /// Number of bytes that are read before they are sent.
 const CHUNK: usize = 256 << 10;
 /// Interval of heartbeats. Proxies and clients give up after a minute of silence.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
+/// A comment of server-sent events, which a client skips.
+pub(super) const BEAT: Bytes = Bytes::from_static(b": alive\n\n");
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Format {
@@ -165,8 +167,7 @@ async fn wait_for_more(
             changed = published.changed() => return changed.is_ok(),
             () = sender.closed() => return false,
             () = tokio::time::sleep(HEARTBEAT) => {
-                let beat = Bytes::from_static(b": alive\n\n");
-                if format == Format::Sse && sender.send(Ok(Frame::data(beat))).await.is_err() {
+                if format == Format::Sse && sender.send(Ok(Frame::data(BEAT))).await.is_err() {
                     return false;
                 }
             }

@@ -47,7 +47,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::args::Cli;
-pub use crate::editor::{Dialed, serve_inside};
+pub use crate::editor::serve_inside;
 use crate::error::{Error, exit};
 pub use crate::way::Dial;
 

@@ -76,8 +76,7 @@ impl Look<'_> {
             context_missing: missing_files(&daemon.machine, &self.state.context).await,
             ..Present::default()
         };
-        let checked = workspace::check(&daemon.machine, &self.spec.directory).await;
-        if let Err(error) = checked.and(workspace::check_all(&daemon.machine, &self.spec.directories).await) {
+        if let Err(error) = workspace::check_all(&daemon.machine, &self.spec.all_directories()).await {
             self.undetermined.push(format!("a resume would fail: {error}"));
             return present;
         }

@@ -53,9 +53,6 @@ impl Sessions {
     pub(super) async fn check(&self, spec: &SessionSpec) -> Result<(), Problem> {
         let generation = self.generations().now();
         validate(&generation, spec, |_| true)?;
-        if spec.workspace.is_none() {
-            workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
-        }
         check_directories(&generation, spec).await?;
         self.check_name(spec.name.as_ref())
     }
@@ -96,7 +93,8 @@ impl Sessions {
         let generation = self.generations().now();
         validate(&generation, &spec, is_changed)?;
         if is_changed("directories") {
-            check_directories(&generation, &spec).await?;
+            let checked = workspace::check_all(&generation.daemon.machine, &spec.directories).await;
+            checked.map_err(|error| error.problem())?;
         }
         keep_places(&view.spec, &spec)?;
         self.keep_work(&view, &spec, &repositories).await?;
@@ -112,9 +110,10 @@ impl Sessions {
     }
 }
 
-/// Refuses additional directories that cannot be used.
+/// Refuses directories that cannot be used. agentd makes a workspace itself.
 pub(super) async fn check_directories(generation: &Generation, spec: &SessionSpec) -> Result<(), Problem> {
-    let checked = workspace::check_all(&generation.daemon.machine, &spec.directories).await;
+    let all = if spec.workspace.is_none() { spec.all_directories() } else { spec.directories.clone() };
+    let checked = workspace::check_all(&generation.daemon.machine, &all).await;
     checked.map_err(|error| error.problem())
 }
 

@@ -38,9 +38,8 @@ pub async fn look(generation: &Arc<Generation>, session: &Session) -> Vec<StaleF
         return view.status.staleness.clone();
     }
     let directory = &view.spec.directory;
-    let checked = workspace::check(&generation.daemon.machine, directory).await;
-    let machine = &generation.daemon.machine;
-    if let Err(error) = checked.and(workspace::check_all(machine, &view.spec.directories).await) {
+    let checked = workspace::check_all(&generation.daemon.machine, &view.spec.all_directories()).await;
+    if let Err(error) = checked {
         return unusable(&error).into_iter().collect();
     }
     let home = generation.config.environment.home_directory();

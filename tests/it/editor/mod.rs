@@ -205,6 +205,15 @@ impl Editor {
     }
 }
 
+/// Starts a daemon whose agent `mine` is the scripted one, with further lines for that agent and for the configuration.
+pub(super) async fn daemon_with(of_agent: &str, of_all: &str) -> Daemon {
+    let mut daemon = Daemon::prepare();
+    let command = daemon.scripted(&[]).command.unwrap();
+    daemon.configure(|config| format!("{config}\n{of_all}\n[agents.mine]\ncommand = {command:?}\n{of_agent}\n"));
+    daemon.run().await;
+    daemon
+}
+
 /// Returns the texts of the chunks of this kind, with what `_meta` says about each.
 pub(super) fn chunks(messages: &[Value], kind: &str) -> Vec<(String, Value)> {
     let updates = messages.iter().filter(|message| message["method"] == "session/update");

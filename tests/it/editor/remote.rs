@@ -19,22 +19,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio_tungstenite::tungstenite::Message;
 
-use super::{Editor, Input, chunks, exists, handle, numbers};
+use super::{Editor, Input, chunks, daemon_with, exists, handle, numbers};
 use crate::harness::events::{Lines, Sse};
 use crate::harness::{Daemon, require, within};
 
 const STREAM: (&str, &str) = ("accept", "text/event-stream");
 const JSON: (&str, &str) = ("content-type", "application/json");
 const PATH: &str = "/acp?agent=mine";
-
-/// Starts a daemon whose agent `mine` is the scripted one. `control` extends its configuration.
-async fn daemon(control: &str) -> Daemon {
-    let mut daemon = Daemon::prepare();
-    let command = daemon.scripted(&[]).command.unwrap();
-    daemon.configure(|config| format!("{config}\n{control}\n[agents.mine]\ncommand = {command:?}\n"));
-    daemon.run().await;
-    daemon
-}
 
 /// Calls `/acp` with these headers.
 async fn call(daemon: &Daemon, method: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Response<Incoming> {
@@ -131,7 +122,7 @@ impl Http {
 
 #[tokio::test]
 async fn a_client_over_http_prompts_answers_and_leaves_and_its_session_continues() {
-    let daemon = Arc::new(daemon("").await);
+    let daemon = Arc::new(daemon_with("", "").await);
     let (mut http, mut editor) = Http::begin(&daemon).await;
     http.read(&daemon, None, None).await;
     let id = editor.open(&daemon).await;
@@ -156,13 +147,13 @@ async fn a_client_over_http_prompts_answers_and_leaves_and_its_session_continues
 
 #[tokio::test]
 async fn a_stream_continues_after_the_last_event_also_in_a_later_daemon() {
-    let mut daemon = Arc::new(daemon("").await);
+    let mut daemon = Arc::new(daemon_with("", "").await);
     let (mut http, mut editor) = Http::begin(&daemon).await;
     http.read(&daemon, None, None).await;
     let id = editor.open(&daemon).await;
     let turn = editor.prompt(&id, "count 150 20").await;
     let mut said = Vec::new();
-    // The same connection: nothing is lost and nothing comes twice, and the prompt gets its answer.
+    // On the same connection each number comes exactly once.
     for number in ["10\n", "25\n"] {
         editor.update("a number", |update| update["content"]["text"] == number).await;
         let last = http.cut();
@@ -207,7 +198,7 @@ async fn a_stream_continues_after_the_last_event_also_in_a_later_daemon() {
 
 #[tokio::test]
 async fn a_session_can_have_a_stream_of_its_own_and_a_later_reader_takes_it() {
-    let daemon = Arc::new(daemon("").await);
+    let daemon = Arc::new(daemon_with("", "").await);
     let (mut http, mut editor) = Http::begin(&daemon).await;
     http.read(&daemon, None, None).await;
     let id = editor.open(&daemon).await;
@@ -224,7 +215,7 @@ async fn a_session_can_have_a_stream_of_its_own_and_a_later_reader_takes_it() {
 
 #[tokio::test]
 async fn wrong_requests_are_refused_with_a_code_and_a_remedy() {
-    let daemon = Arc::new(daemon("").await);
+    let daemon = Arc::new(daemon_with("", "").await);
     let (http, _editor) = Http::begin(&daemon).await;
     let own = ("acp-connection-id", &*http.id);
     let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":1}}"#;
@@ -258,7 +249,7 @@ async fn wrong_requests_are_refused_with_a_code_and_a_remedy() {
 
 #[tokio::test]
 async fn a_client_over_websocket_loads_after_its_last_record_and_is_told_of_the_daemons_end() {
-    let mut daemon = daemon("").await;
+    let mut daemon = daemon_with("", "").await;
     let (mut editor, _) = websocket(&daemon).await;
     let id = editor.open(&daemon).await;
     editor.turn(&id, "say one").await;
@@ -324,7 +315,7 @@ async fn the_official_sdk_speaks_http_and_websocket_over_tcp() {
     fs::write(&file, token).unwrap();
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     let control = format!("[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = \"{}\" }}", file.display());
-    let daemon = daemon(&control).await;
+    let daemon = daemon_with("", &control).await;
     let version: Value = daemon.client.get("/v1/version").await.expect(200);
     let address = version["tcp"].as_str().unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/editors/remote.mjs");
@@ -337,7 +328,7 @@ async fn the_official_sdk_speaks_http_and_websocket_over_tcp() {
 
 #[tokio::test]
 async fn several_streams_and_requests_share_one_connection_of_http_2() {
-    let daemon = daemon("").await;
+    let daemon = daemon_with("", "").await;
     let stream = UnixStream::connect(daemon.client.socket()).await.unwrap();
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.unwrap();
     tokio::spawn(connection);

@@ -4,7 +4,7 @@ use agentd_api::Code;
 use agentd_api::event::Body;
 use serde_json::{Value, json};
 
-use super::{Editor, handle};
+use super::{Editor, daemon_with, handle};
 use crate::harness::{Daemon, Session};
 
 const READ: &str = r#"request fs/read_text_file {"path":"/src/a.rs","line":2}"#;
@@ -13,11 +13,7 @@ const CREATE: &str = r#"request terminal/create {"command":"make"}"#;
 
 /// Starts a daemon whose agent `mine` may make these requests.
 async fn daemon(tools: &str) -> Daemon {
-    let mut daemon = Daemon::prepare();
-    let command = daemon.scripted(&[]).command.unwrap();
-    daemon.configure(|config| format!("{config}\n[agents.mine]\ncommand = {command:?}\neditor = {tools}\n"));
-    daemon.run().await;
-    daemon
+    daemon_with(&format!("editor = {tools}"), "").await
 }
 
 fn everything() -> Value {

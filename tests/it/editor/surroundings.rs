@@ -51,7 +51,7 @@ async fn an_editor_names_additional_directories_and_others_later() {
     let list = editor.ask("session/list", json!({})).await;
     assert_eq!(list["result"]["sessions"][0]["additionalDirectories"], json!([one, two]), "{list}");
 
-    // The same directories in another order, another name or none change nothing.
+    // The session keeps its directories if the list is empty, has another order, or names one by a link.
     let session = handle(&daemon, &id);
     for same in [json!(null), json!([]), json!([two, one]), json!([two, link])] {
         for method in ["session/load", "session/resume"] {

@@ -17,7 +17,6 @@ mod websocket;
 use std::fmt;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use agentd_api::acp::{AcpOptions, Outgoing};
 use agentd_api::route::{PrerequisiteWait, Within};
@@ -40,6 +39,7 @@ use self::cursor::Cursor;
 use self::outbox::Scope;
 use super::handlers::{self, Answer};
 use super::router::Context;
+use super::stream::{BEAT, HEARTBEAT};
 use super::{Body, full};
 
 /// Makes a connection to this endpoint. The endpoint takes its calls as the owner's.
@@ -66,8 +66,6 @@ pub trait AcpService: fmt::Debug + Send + Sync {
 
 const CONNECTION: HeaderName = HeaderName::from_static("acp-connection-id");
 const SESSION: HeaderName = HeaderName::from_static("acp-session-id");
-/// Interval of heartbeats. Proxies and clients give up after a minute of silence.
-const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Methods for which the client must name the session in the header too.
 const OF_SESSION: &[&str] = &[
@@ -251,7 +249,7 @@ async fn stream(context: &Context, query: Query, request: Request<Incoming>) -> 
                     Some((id, line)) => event(&id, &line),
                     None => return,
                 },
-                () = tokio::time::sleep(HEARTBEAT) => Bytes::from_static(b": alive\n\n"),
+                () = tokio::time::sleep(HEARTBEAT) => BEAT,
                 () = sender.closed() => return,
             };
             if sender.send(io::Result::Ok(Frame::data(event))).await.is_err() {

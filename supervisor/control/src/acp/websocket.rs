@@ -1,6 +1,7 @@
 //! The protocol over WebSocket (RFC 6455): each message is a text frame, and the end of the connection ends no session.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use agentd_api::{Code, Problem};
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -81,10 +82,10 @@ async fn serve(upgraded: Upgraded, connection: &Arc<Connection>, longest: usize)
     let socket = WebSocketStream::from_raw_socket(TokioIo::new(upgraded), Role::Server, Some(config)).await;
     let (mut sink, mut frames) = socket.split();
     let Ok(reader) = connection.read(None, None) else { return };
-    let heard = std::sync::atomic::AtomicU32::new(0);
+    let silent = AtomicU32::new(0);
     let receive = async {
         while let Some(Ok(frame)) = frames.next().await {
-            heard.store(0, std::sync::atomic::Ordering::Relaxed);
+            silent.store(0, Ordering::Relaxed);
             match frame {
                 Message::Text(text) if !connection.send(text.as_bytes().to_vec()).await => return,
                 Message::Close(_) => return,
@@ -104,7 +105,7 @@ async fn serve(upgraded: Upgraded, connection: &Arc<Connection>, longest: usize)
                     None => break,
                 },
                 () = tokio::time::sleep(HEARTBEAT) => {
-                    if heard.fetch_add(1, std::sync::atomic::Ordering::Relaxed) >= SILENT {
+                    if silent.fetch_add(1, Ordering::Relaxed) >= SILENT {
                         return;
                     }
                     Message::Ping(Vec::new().into())

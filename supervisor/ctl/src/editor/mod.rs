@@ -44,7 +44,7 @@ use crate::start::Starter;
 use host::Host;
 pub(crate) use host::Options;
 use permission::Shows;
-pub use remote::{Dialed, serve as serve_inside};
+pub use remote::serve as serve_inside;
 use requests::Offers;
 use server::Server;
 use wire::Out;

@@ -25,21 +25,17 @@ use crate::way::{Dial, Way};
 /// Number of messages that wait in each direction. A message can have megabytes.
 const QUEUE: usize = 16;
 
-/// The two directions of a client's messages.
-#[derive(Debug)]
-pub struct Dialed {
-    /// Takes the client's messages, one JSON document each. Dropping it ends the service, and no session.
-    pub lines: mpsc::Sender<Vec<u8>>,
-    /// Messages for the client, in their order.
-    pub messages: mpsc::Receiver<Outgoing>,
-}
-
-/// Begins to serve a client. `remark` gets remarks for the user about a session.
+/// Begins to serve a client. Returns the way of the client's messages, one JSON document each, and of those for the
+/// client. `remark` gets remarks for the user about a session.
 ///
 /// # Errors
 ///
 /// The thread cannot be started.
-pub fn serve(options: AcpOptions, dial: Dial, remark: fn(session: &str, text: &str)) -> io::Result<Dialed> {
+pub fn serve(
+    options: AcpOptions,
+    dial: Dial,
+    remark: fn(session: &str, text: &str),
+) -> io::Result<(mpsc::Sender<Vec<u8>>, mpsc::Receiver<Outgoing>)> {
     let _ = REMARKS.set(remark);
     let (lines, given) = mpsc::channel(QUEUE);
     let (sender, messages) = mpsc::channel(QUEUE);
@@ -62,7 +58,7 @@ pub fn serve(options: AcpOptions, dial: Dial, remark: fn(session: &str, text: &s
         local.spawn_local(hand_over(given, sender));
         runtime.block_on(local.run_until(Server::new(host).run(lines)));
     })?;
-    Ok(Dialed { lines, messages })
+    Ok((lines, messages))
 }
 
 async fn hand_over(mut given: mpsc::Receiver<Vec<u8>>, lines: mpsc::Sender<Line>) {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agentd_api::editor::EditorTool;
 use agentd_api::quantity::Time;
 use agentd_api::session::SessionSpec;
 use agentd_keeper::protocol::StopTimes;
@@ -42,8 +41,6 @@ pub(crate) struct Terms {
     staleness: StalenessSettings,
     /// The time zone of this machine.
     zone: TimeZone,
-    /// Requests to an editor that the agent may make.
-    editor: Vec<EditorTool>,
 }
 
 impl Terms {
@@ -58,7 +55,6 @@ impl Terms {
             mcp: mcp::server(&generation, &document.id, &document.spec),
             staleness: staleness::settings(&generation.config.staleness),
             zone: TimeZone::system(),
-            editor: editor_tools(&generation, &document.spec),
             generation,
             generations: generations.subscribe(),
         }
@@ -77,7 +73,6 @@ impl Terms {
         self.needed = needed(&self.generation, &self.spec, state);
         self.mcp = mcp::server(&self.generation, &document.id, &document.spec);
         self.staleness = staleness::settings(&self.generation.config.staleness);
-        self.editor = editor_tools(&self.generation, &document.spec);
     }
 
     /// Returns the specification with what the session's workflow needs.
@@ -96,7 +91,7 @@ impl Terms {
             generation: document.generation,
             now: Timestamp::now(),
             zone: &self.zone,
-            editor: &self.editor,
+            editor: self.generation.agent(&document.spec).map_or(&[], |agent| &agent.editor),
             replay_quiet: self.generation.config.launch.replay_quiet.0,
             agent: &self.agent,
             rules: &self.generation.config.permissions,
@@ -147,8 +142,4 @@ fn needed(generation: &Generation, spec: &SessionSpec, state: &State) -> Require
         Ok(()) => generation.needs(spec),
         Err(_) => state.prerequisites.iter().map(|report| (report.name.clone(), report.on_failure)).collect(),
     }
-}
-
-fn editor_tools(generation: &Generation, spec: &SessionSpec) -> Vec<EditorTool> {
-    generation.agent(spec).map(|agent| agent.editor.clone()).unwrap_or_default()
 }

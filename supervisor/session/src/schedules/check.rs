@@ -6,7 +6,6 @@ use agentd_api::environment::SnapshotSource;
 use agentd_api::schedule::{LABEL, LONGEST_HISTORY, PrerequisitePolicy, ScheduleEnvironment, ScheduleSpec};
 use agentd_api::session::SessionSpec;
 use agentd_api::{Code, Problem, SessionName, hint, label};
-use agentd_host::workspace;
 use agentd_schedule::{Calendar, Times};
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -134,9 +133,6 @@ async fn check_session(
     spec::validate(generation, &spec, |_| true)?;
     if let Some(schema) = &session.answer_schema {
         answer::check_schema(&generation.daemon, schema).await?;
-    }
-    if spec.workspace.is_none() {
-        workspace::check(&generation.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
     }
     spec::check_directories(generation, &spec).await
 }

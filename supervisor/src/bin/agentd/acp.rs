@@ -11,7 +11,7 @@ pub(crate) struct Acp;
 
 impl AcpService for Acp {
     fn serve(&self, options: AcpOptions, dial: Dial) -> io::Result<AcpPipe> {
-        let dialed = agentctl::serve_inside(options, dial, agentd_daemon::remark)?;
-        Ok(AcpPipe { lines: dialed.lines, messages: dialed.messages })
+        let (lines, messages) = agentctl::serve_inside(options, dial, agentd_daemon::remark)?;
+        Ok(AcpPipe { lines, messages })
     }
 }
