@@ -552,7 +552,7 @@ impl Driver {
         if decision.batch.entries.is_empty() {
             return Ok(Ok(done));
         }
-        let (is_stop, again) = (stop.is_some(), stop.clone());
+        let requested = stop.clone();
         let written = !self.recorder.is_silent() && self.append(decision.batch).await?;
         if self.recorder.is_silent() {
             let Some(stop) = stop else { return Ok(Err(silent::problem())) };
@@ -570,17 +570,18 @@ impl Driver {
             self.publish();
             return Ok(Ok(done));
         }
-        if let Some(StopRequested { reason, cause }) = &again
+        if let Some(StopRequested { reason, cause }) = &requested
             && !written
             && self.recorder.state.seq > after_seq
             && !self.recorder.writable.is_refused()
         {
-            // The agent ended at the same moment, and its keeper took no further record. The stop is decided again.
+            // The connection was lost because the agent ended at the same moment. The journal was read again, so a stop
+            // that it has already is not recorded twice.
             self.settle().await?;
             let (reason, cause) = (reason.clone(), cause.clone());
             return Box::pin(self.carry_out(Command::Stop { reason, cause })).await;
         }
-        if is_stop && written && self.recorder.has_ended() {
+        if requested.is_some() && written && self.recorder.has_ended() {
             // The agent ended at the same moment. The end is published after its turn is closed, and the caller
             // must see it.
             self.settle().await?;
