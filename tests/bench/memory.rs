@@ -73,7 +73,7 @@ pub(crate) fn settled(pid: u32) -> Result<u64> {
 
 /// The mean of the keepers.
 fn keepers(daemon: &Daemon) -> Result<u64> {
-    let list = daemon.client()?.get("/v1/sessions")?;
+    let list = daemon.client()?.get("/v1/sessions?fields=status.keeper_pid")?;
     let sessions = list["sessions"].as_array().context("the list has no sessions")?;
     let pid = |keeper: &serde_json::Value| keeper.as_u64().and_then(|pid| u32::try_from(pid).ok());
     let pids: Vec<u32> = sessions.iter().filter_map(|session| pid(&session["status"]["keeper_pid"])).collect();

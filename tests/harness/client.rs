@@ -170,6 +170,12 @@ impl Client {
         self.call("GET", path, Bytes::new()).await
     }
 
+    /// Reads with a header.
+    pub(crate) async fn get_with(&self, path: &str, header: (&str, &str)) -> Response {
+        let answer = within(path, self.attempt_with("GET", path, Bytes::new(), Some(header))).await;
+        answer.unwrap_or_else(|| panic!("no answer to GET {path}"))
+    }
+
     pub(crate) async fn post(&self, path: &str, body: &impl Serialize) -> Response {
         self.call("POST", path, serde_json::to_vec(body).expect("a body is JSON")).await
     }
@@ -189,7 +195,7 @@ impl Client {
     }
 
     /// Returns `None` if no daemon answers: it was killed, or has not restarted yet.
-    async fn try_stream(&self, path: &str, headers: &[(&str, &str)]) -> Option<Lines> {
+    pub(crate) async fn try_stream(&self, path: &str, headers: &[(&str, &str)]) -> Option<Lines> {
         let mut request = Request::get(path).header("host", "agentd");
         for (name, value) in headers {
             request = request.header(*name, *value);

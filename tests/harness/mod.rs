@@ -13,6 +13,7 @@ pub(crate) mod journal;
 pub(crate) mod lab;
 #[path = "../agents/model_server.rs"]
 pub(crate) mod model_server;
+pub(crate) mod openmetrics;
 pub(crate) mod planted;
 pub(crate) mod process;
 pub(crate) mod quote;
@@ -20,6 +21,7 @@ pub(crate) mod random;
 pub(crate) mod requests;
 pub(crate) mod require;
 pub(crate) mod session;
+pub(crate) mod sshd;
 #[cfg(target_os = "linux")]
 pub(crate) mod terminal;
 

@@ -1,7 +1,8 @@
 //! Checks the requirements of a test that a machine may lack. Without a requirement the test is skipped: it passes,
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
-//! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,shells,root,fuse,guests,namespaces`.
+//! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,openapi,shells,root,fuse,guests,namespaces` and
+//! `prometheus`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -102,6 +103,15 @@ pub(crate) fn acp_clients() -> Option<PathBuf> {
     named.filter(is_whole).or_else(|| missing("clients", reason))
 }
 
+/// Returns the directory of programs that read `OpenAPI` documents, from `AGENTD_TEST_OPENAPI`.
+pub(crate) fn openapi() -> Option<PathBuf> {
+    let programs = ["openapi-spec-validator", "openapi-python-client", "schemathesis", "python"];
+    let named = std::env::var_os("AGENTD_TEST_OPENAPI").map(PathBuf::from);
+    let is_whole = |directory: &PathBuf| programs.iter().all(|program| directory.join(program).exists());
+    let reason = "AGENTD_TEST_OPENAPI names no directory with the programs that .ci/run installs";
+    named.filter(is_whole).or_else(|| missing("openapi", reason))
+}
+
 /// Returns a shell: the first of `places` that exists. For nushell, which no distribution packages, `AGENTD_TEST_NU`
 /// takes precedence.
 pub(crate) fn shell(name: &str, places: &[&str]) -> Option<PathBuf> {
@@ -181,6 +191,16 @@ pub(crate) fn sshd() -> Option<PathBuf> {
     root("an sshd for root")?;
     let program = PathBuf::from("/usr/sbin/sshd");
     if program.exists() { Some(program) } else { missing("root", "openssh-server is not installed") }
+}
+
+/// Requires the programs `prometheus` and `promtool`.
+pub(crate) fn prometheus() -> Option<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&str| std::env::split_paths(&path).any(|directory| directory.join(name).exists());
+    match ["prometheus", "promtool"].iter().find(|name| !is_there(name)) {
+        None => Some(()),
+        Some(name) => missing("prometheus", &format!("{name} is not installed (Debian's package prometheus)")),
+    }
 }
 
 /// Requires a kernel on which a file system can be mounted whose server does not answer.

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use agentd_api::Code;
 use agentd_api::event::Body;
-use agentd_api::session::{Phase, SessionList, SessionView};
+use agentd_api::session::{Phase, SessionView, WholeList};
 
 use crate::harness::{Daemon, process, require, until, within};
 
@@ -110,7 +110,7 @@ async fn a_session_whose_document_cannot_be_read_keeps_its_agent_until_it_can() 
     fs::write(&document, "{").unwrap();
     daemon.run().await;
     // The answer to a list waits until the daemon has read all sessions and knows all strays.
-    let list: serde_json::Value = daemon.client.get("/v1/sessions").await.json();
+    let list: serde_json::Value = daemon.client.get("/v1/sessions?fields=*").await.json();
     assert_eq!(list["unreadable"][0]["id"], session.id.as_str(), "{list}");
     daemon.kill9();
     fs::write(&document, content).unwrap();
@@ -134,7 +134,7 @@ async fn sessions_at_rest_hold_no_descriptors() {
     }
     daemon.terminate().await;
     daemon.run().await;
-    daemon.client.get("/v1/sessions").await;
+    daemon.client.get("/v1/sessions?fields=*").await;
     daemon.client.get("/v1/plugins").await;
     // A connection or a pipe may use a descriptor for a moment. A descriptor for each session would stay open.
     until("six sessions hold fewer than six descriptors", || open(&daemon) < without + 6).await;
@@ -171,7 +171,7 @@ async fn what_needs_all_sessions_waits_until_they_are_read_and_one_that_is_activ
     assert!(Command::new("mkfifo").arg(&document).status().unwrap().success());
     daemon.run().await;
     assert!(session.turn("say here").await.text.contains("here"));
-    let list = daemon.client.get("/v1/sessions");
+    let list = daemon.client.get("/v1/sessions?fields=*");
     let again = daemon.client.post("/v1/sessions", &named);
     let by_name = daemon.client.get("/v1/sessions/kept");
     let mut waiting = std::pin::pin!(async { tokio::join!(list, again, by_name) });
@@ -183,7 +183,7 @@ async fn what_needs_all_sessions_waits_until_they_are_read_and_one_that_is_activ
     let write = tokio::task::spawn_blocking(move || fs::write(document, "{"));
     within("the document is read", write).await.unwrap().unwrap();
     let (list, again, by_name) = within("all is answered", waiting).await;
-    let list: SessionList = list.expect(200);
+    let list: WholeList = list.expect(200);
     assert_eq!((list.sessions.len(), list.unreadable.len()), (2, 1), "{list:#?}");
     assert_eq!(list.unreadable[0].id, "unread");
     assert_eq!(again.problem().code, Code::NameTaken);

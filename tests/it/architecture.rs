@@ -76,6 +76,7 @@ fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
         ("rmcp", &["ctl"]),
         ("minijinja", &["note"]),
         ("jsonschema", &["answer"]),
+        ("prometheus-client", &["metrics"]),
     ];
     for (library, expected) in owners {
         let users: Vec<String> = crates()
@@ -135,6 +136,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         ("supervisor/permission", &["tokio", "nix"], &[]),
         ("supervisor/config", &["tokio", "tracing"], &[]),
         ("supervisor/note", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
+        ("supervisor/remote", &["tracing", "hyper", "agentd-"], &["agentd-api"]),
         ("supervisor/schedule", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/plugin-host", &["agentd-"], &["agentd-directory", "agentd-glob"]),
         ("supervisor/decide", &["tokio", "tracing", "nix", "agentd-host", "agentd-environment", "agentd-journal"], &[]),
@@ -144,8 +146,10 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
             &[
                 "agentd-api",
                 "agentd-demo",
+                "agentd-describe",
                 "agentd-directory",
                 "agentd-glob",
+                "agentd-remote",
                 "agentd-screen",
                 "agentd-secret-names",
                 "agentd-specs",

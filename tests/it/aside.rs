@@ -7,14 +7,14 @@ use std::io::Write as _;
 
 use agentd_api::Code;
 use agentd_api::event::Body;
-use agentd_api::session::{Phase, SessionList};
+use agentd_api::session::{Phase, WholeList};
 use nix::sys::signal::{Signal, kill};
 
 use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session, process};
 
-async fn list(daemon: &Daemon) -> SessionList {
-    daemon.client.get("/v1/sessions").await.expect(200)
+async fn list(daemon: &Daemon) -> WholeList {
+    daemon.client.get("/v1/sessions?fields=*").await.expect(200)
 }
 
 /// Returns a session with its processes, keeper first, whose daemon was killed. The time limit of a keeper's answer is

@@ -25,7 +25,7 @@ fn causes(session: &Session, pick: impl Fn(Body) -> Option<Cause>) -> Vec<Cause>
 async fn a_call_that_changes_or_reveals_something_is_recorded_with_its_caller_and_outcome() {
     let mut daemon = Daemon::start().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
-    daemon.client.get("/v1/sessions").await.expect::<Value>(200);
+    daemon.client.get("/v1/sessions?fields=*").await.expect::<Value>(200);
     let output = ctl(&daemon, &["stop", session.id.as_str()]).await;
     assert_eq!(output.status, Some(0), "{output:?}");
     assert_eq!(daemon.client.call("POST", "/v1/sessions/none-such/stop", "").await.problem().code, Code::NoSuchSession);

@@ -100,7 +100,7 @@ async fn sessions_that_are_asked_for_while_the_drain_begins_are_stopped_or_refus
     }
     let view: DrainView = daemon.client.get("/v1/drain?wait=60").await.expect(200);
     assert_eq!(view.active, []);
-    let list: agentd_api::session::SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: agentd_api::session::WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert!(!list.sessions.is_empty());
     for SessionView { status, .. } in list.sessions {
         assert!(!status.phase.is_active(), "{status:#?}");

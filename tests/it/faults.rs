@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::repository::RepositoryState;
-use agentd_api::session::{ConditionType, Phase, SessionList, SessionSpec, SessionView};
+use agentd_api::session::{ConditionType, Phase, SessionSpec, SessionView, WholeList};
 use agentd_api::workflow::WorkflowSpec;
 use agentd_api::{Body, Event, SessionId, TurnId};
 use nix::errno::Errno;
@@ -381,7 +381,7 @@ impl Case {
         until("the last turn ends", || self.journal(&view.id).iter().any(is_over)).await;
         let view = self.see("kept", "at rest", |view| view.status.phase == Phase::Idle).await;
 
-        let list: SessionList = self.client.get("/v1/sessions").await.expect(200);
+        let list: WholeList = self.client.get("/v1/sessions?fields=*").await.expect(200);
         assert!(list.unreadable.is_empty(), "{:?}", list.unreadable);
         assert_eq!(list.sessions.iter().map(|view| &view.id).collect::<Vec<_>>(), [&view.id], "one session, once");
         let daemon = self.daemon.lock().await.pid();

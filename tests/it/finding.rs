@@ -236,7 +236,7 @@ async fn a_launch_that_waits_for_the_login_shell_says_so() {
     until("the shell runs", || began.exists()).await;
     within("the launch says what it waits for", async {
         loop {
-            let list: Value = daemon.client.get("/v1/sessions").await.expect(200);
+            let list: Value = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
             if list.to_string().contains("waiting for the login shell /bin/bash") {
                 break;
             }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionList, SessionView};
+use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionView, WholeList};
 use agentd_api::{Body, Code, Event};
 
 use crate::harness::quote::quoted;
@@ -56,7 +56,7 @@ impl Small {
     }
 
     async fn listed(&self, session: &Session) -> SessionView {
-        let list: SessionList = self.daemon.client.get("/v1/sessions").await.expect(200);
+        let list: WholeList = self.daemon.client.get("/v1/sessions?fields=*").await.expect(200);
         list.sessions.into_iter().find(|view| view.id == session.id).expect("it is listed")
     }
 }

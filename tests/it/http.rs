@@ -1,15 +1,15 @@
 //! The control endpoint refuses what it must, in the form it promised, and nothing changes by it.
 
 use agentd_api::problem::Problem;
-use agentd_api::session::{SessionList, SessionView};
+use agentd_api::session::{SessionView, WholeList};
 use agentd_api::{Code, Route};
 use serde_json::json;
 
 use crate::harness::Daemon;
 
 /// Returns the daemon's state: its answer to `GET /v1/sessions`, and the paths in its directory of sessions.
-async fn everything(daemon: &Daemon) -> (SessionList, Vec<std::path::PathBuf>) {
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+async fn everything(daemon: &Daemon) -> (WholeList, Vec<std::path::PathBuf>) {
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     let sessions = std::fs::read_dir(daemon.state().join("sessions")).expect("the state directory is there");
     let mut files: Vec<_> = sessions.map(|entry| entry.expect("it can be listed").path()).collect();
     files.sort();

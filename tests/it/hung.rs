@@ -6,7 +6,7 @@ use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::Body;
-use agentd_api::session::{ConditionType, Phase, SessionList, SessionView};
+use agentd_api::session::{ConditionType, Phase, SessionView, WholeList};
 use agentd_api::{Code, Event};
 use agentd_keeper::frame;
 use agentd_keeper::protocol::{FromKeeper, Hello, PROTOCOL, Tail};
@@ -50,7 +50,7 @@ async fn a_prompt_to_a_hung_keeper_is_refused_in_time_and_carried_out_once_when_
     let view = session.view().await;
     assert!(is_silent(&view) && view.status.phase == Phase::Idle, "{view:#?}");
     assert!(other.turn("say well").await.text.contains("well"), "another session is not affected");
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert_eq!(list.sessions.len(), 2);
     send(keeper, Signal::SIGCONT);
     session.see("the keeper answers again", |view| !is_silent(view)).await;

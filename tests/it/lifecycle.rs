@@ -1,7 +1,7 @@
 //! A session from its creation to its deletion, and what is refused on the way.
 
 use agentd_api::event::{Body, LaunchReason};
-use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionList, SessionView};
+use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView, WholeList};
 use agentd_api::{Code, Event};
 
 use crate::harness::{Daemon, session};
@@ -23,7 +23,7 @@ async fn a_session_is_created_prompted_stopped_resumed_and_deleted() {
 
     let view = session.resume().await;
     assert_eq!(view.status.launches, 2);
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert_eq!(list.sessions.iter().map(|view| &view.id).collect::<Vec<_>>(), [&session.id]);
 
     session.stop().await;
@@ -78,7 +78,7 @@ async fn a_name_stands_for_its_session_and_is_given_once() {
     assert_eq!(daemon.client.view("my-session").await.id, session.id);
     let problem = daemon.client.post("/v1/sessions", &spec).await.problem();
     assert_eq!(problem.code, Code::NameTaken, "{problem:?}");
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert_eq!(list.sessions.len(), 1, "a refused session was created");
 }
 

@@ -13,8 +13,22 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
 /// Programs of the system that a block of a page may run.
-const OF_THE_SYSTEM: &[&str] =
-    &["cd", "chmod", "echo", "install", "kill", "launchctl", "loginctl", "mkdir", "pkill", "sed", "sleep", "systemctl"];
+const OF_THE_SYSTEM: &[&str] = &[
+    "cd",
+    "chmod",
+    "echo",
+    "grep",
+    "install",
+    "kill",
+    "launchctl",
+    "loginctl",
+    "mkdir",
+    "pkill",
+    "promtool",
+    "sed",
+    "sleep",
+    "systemctl",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -234,6 +248,8 @@ fn check(shown: &Shown) -> Option<Result<(), String>> {
         "GET" | "POST" | "PUT" | "PATCH" | "DELETE" if words.len() == 2 && words[1].starts_with('/') => {
             route(&words[0], &words[1])
         }
+        // A program of PyPI.
+        "openapi-python-client" => Ok(()),
         "curl" => {
             let method = words.windows(2).find(|pair| pair[0] == "-X").map_or("GET", |pair| &pair[1]);
             let address = words.iter().find_map(|word| word.split_once("://").map(|(_, rest)| rest));

@@ -174,7 +174,7 @@ async fn what_cannot_be_continued_is_refused_and_creates_nothing() {
     parent.post("/cancel", &json!({})).await;
     parent.end_of(&busy).await;
     assert_eq!(parent.journal().iter().filter_map(said).count(), 0);
-    let list: Value = daemon.client.get("/v1/sessions").await.json();
+    let list: Value = daemon.client.get("/v1/sessions?fields=*").await.json();
     assert_eq!(list["sessions"].as_array().unwrap().len(), 2);
 }
 

@@ -7,7 +7,7 @@
 
 use std::fs;
 
-use agentd_api::session::{Phase, SessionList};
+use agentd_api::session::{Phase, WholeList};
 use agentd_api::{Body, Event};
 
 use crate::harness::random::Random;
@@ -44,7 +44,7 @@ fn is_durable(event: &Event) -> bool {
 
 async fn comes_back(daemon: &mut Daemon, session: &Session, text: &str) {
     daemon.run().await;
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert!(list.unreadable.is_empty(), "{:?}", list.unreadable);
     let view = session.wait_for("at rest", |view| !view.status.phase.is_active()).await;
     let message = view.status.message.unwrap_or_default();

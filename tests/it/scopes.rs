@@ -190,7 +190,7 @@ async fn a_secret_is_given_by_no_scope_and_the_refusal_says_where_it_belongs() {
     assert!(!refused.err.contains("hunter22"), "{refused:?}");
     let refused = ctl(&daemon, &["new", "--agent", "mine", "--env", "hunter22"]).await;
     assert!(refused.err.contains("--env NAME=VALUE") && !refused.err.contains("hunter22"), "{refused:?}");
-    let sessions: Value = daemon.client.get("/v1/sessions").await.json();
+    let sessions: Value = daemon.client.get("/v1/sessions?fields=*").await.json();
     assert_eq!(sessions["sessions"].as_array().map(Vec::len), Some(0), "{sessions}");
 
     let asked =

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use agentd_api::Code;
-use agentd_api::session::{SessionList, SessionSpec};
+use agentd_api::session::{SessionSpec, WholeList};
 use agentd_api::spec::{Effect, SpecChangeView};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -41,7 +41,7 @@ async fn labels_are_changed_one_by_one_and_choose_sessions() {
         ("!none", vec!["api", "web"]),
     ] {
         let said = ctl(&daemon, &["ls", "-l", selector, "--json"]).await;
-        let list: SessionList = serde_json::from_str(&said.out).expect(selector);
+        let list: WholeList = serde_json::from_str(&said.out).expect(selector);
         let names: BTreeSet<String> =
             list.sessions.iter().map(|view| view.spec.name.as_ref().unwrap().to_string()).collect();
         assert_eq!(names, wanted.into_iter().map(str::to_owned).collect(), "{selector}");
@@ -239,7 +239,7 @@ async fn what_get_prints_is_a_file_that_changes_nothing() {
     assert_eq!(get(&["one", "-o", "jsonpath={.spec.labels}"]).await.out, "{\"team\":\"web\"}\n");
     let view: Value = serde_json::from_str(&get(&["one", "-o", "json"]).await.out).unwrap();
     assert_eq!((&view["spec"]["name"], view["status"]["phase"].is_string()), (&json!("one"), true));
-    let list: SessionList = serde_json::from_str(&get(&["-o", "json"]).await.out).unwrap();
+    let list: WholeList = serde_json::from_str(&get(&["-o", "json"]).await.out).unwrap();
     assert_eq!(list.sessions.len(), 3);
     for wrong in [&["-o", "wide"][..], &["-o", "jsonpath=x"], &["one", "-l", "a"], &["--json", "-o", "yaml"]] {
         assert_eq!(get(wrong).await.status, Some(2), "{wrong:?}");
@@ -265,7 +265,7 @@ async fn many_sessions_are_applied_over_kills_of_the_daemon() {
         let again = ctl(&daemon, &["apply", "-f", &file]).await;
         assert!(again.out.lines().all(|line| line.ends_with(" unchanged")), "{again:?}");
     }
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert_eq!(list.sessions.len(), 50);
     assert!(list.sessions.iter().all(|view| view.generation == 2 && view.spec.tags == ["b"]));
 }

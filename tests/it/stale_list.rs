@@ -3,7 +3,7 @@
 use std::fs;
 
 use agentd_api::prune::PruneView;
-use agentd_api::session::{SessionList, SessionSpec};
+use agentd_api::session::{SessionSpec, WholeList};
 use agentd_api::staleness::StaleKind;
 use serde_json::{Value, json};
 
@@ -13,13 +13,13 @@ use crate::harness::{Daemon, Session};
 use crate::staleness::{git, repository, spec, worked};
 
 /// Returns the ids of the stale sessions with the kinds of their findings.
-fn found(list: &SessionList) -> Vec<(&str, Vec<StaleKind>)> {
+fn found(list: &WholeList) -> Vec<(&str, Vec<StaleKind>)> {
     let kinds = |findings: &[agentd_api::staleness::StaleFinding]| findings.iter().map(|one| one.kind).collect();
     list.sessions.iter().map(|view| (view.id.as_str(), kinds(&view.status.staleness))).collect()
 }
 
-async fn stale(daemon: &Daemon) -> SessionList {
-    let list: SessionList = daemon.client.get("/v1/sessions?stale=true").await.expect(200);
+async fn stale(daemon: &Daemon) -> WholeList {
+    let list: WholeList = daemon.client.get("/v1/sessions?stale=true&fields=*").await.expect(200);
     assert_eq!((list.unreadable.len(), list.unchecked.len()), (0, 0), "{list:#?}");
     list
 }
@@ -51,13 +51,13 @@ async fn stale_sessions_are_listed_with_their_present_findings_and_pruned() {
     wanted.sort_unstable();
     assert_eq!(found, wanted);
     // The list of all sessions is made without looking at directories.
-    let all: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let all: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert!(all.sessions.len() == 3 && all.sessions.iter().all(|view| view.status.staleness.is_empty()));
     let said = ctl(&daemon, &["ls", "--stale"]).await;
     assert!(said.status == Some(0) && said.out.contains("FINDING") && !said.out.contains("same"), "{said:?}");
     let row = said.out.lines().find(|row| row.contains("moved")).unwrap();
     assert!(row.contains("branch") && row.contains("note") && row.contains("\"elsewhere\""), "{row}");
-    let list: SessionList = serde_json::from_str(&ctl(&daemon, &["--json", "ls", "--stale"]).await.out).unwrap();
+    let list: WholeList = serde_json::from_str(&ctl(&daemon, &["--json", "ls", "--stale"]).await.out).unwrap();
     assert_eq!(list.sessions.len(), 2);
 
     let dry: PruneView = daemon.client.post("/v1/prune", &json!({ "stale": true, "dry_run": true })).await.expect(200);
@@ -78,6 +78,6 @@ async fn an_agent_sees_only_its_own_findings() {
     let other = in_repository(&daemon, "other").await;
     git(&daemon.work().join("other"), &["switch", "-qc", "elsewhere"]);
     assert_eq!(found(&stale(&daemon).await), [(other.id.as_str(), vec![StaleKind::Branch])]);
-    let (status, list) = ask(&daemon, &session, "GET", "/v1/sessions?stale=true", &Value::Null).await;
+    let (status, list) = ask(&daemon, &session, "GET", "/v1/sessions?stale=true&fields=*", &Value::Null).await;
     assert_eq!((status, &list["sessions"]), (200, &json!([])));
 }

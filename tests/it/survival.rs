@@ -183,7 +183,7 @@ async fn a_session_whose_file_is_corrupt_is_set_aside_and_the_others_live_on() {
     std::fs::write(&file, b"{ \"cut off").unwrap();
     daemon.run().await;
     assert_eq!(good.turn("say fine").await.text, "fine");
-    let list: agentd_api::session::SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: agentd_api::session::WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert_eq!(list.sessions.iter().map(|view: &SessionView| &view.id).collect::<Vec<_>>(), [&good.id]);
     assert_eq!(list.unreadable.iter().map(|session| session.id.as_str()).collect::<Vec<_>>(), [bad.id.as_str()]);
     assert_eq!(std::fs::read(&file).unwrap(), b"{ \"cut off", "what could not be read was rewritten");

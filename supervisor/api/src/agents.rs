@@ -12,6 +12,7 @@ use crate::keep::KeepLine;
 
 /// The response of `GET /v1/catalogue`: first the configured agents, then the known agents that are not configured.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Catalogue {
     /// The agents.
     pub agents: Vec<AgentState>,
@@ -19,6 +20,7 @@ pub struct Catalogue {
 
 /// An agent, as the sessions of this daemon would find it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentState {
     /// Name in the configuration. For an agent that is not configured, the name of the known agent.
     pub name: String,
@@ -56,6 +58,7 @@ pub struct AgentState {
 
 /// State of an agent's login. agentd does not start the agent for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LoginState {
     /// A variable of the agent's environment has a key.
@@ -89,6 +92,7 @@ impl LoginState {
 
 /// The body of `POST /v1/agents`: an agent for the user's configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentAddRequest {
     /// Name of the new entry. Default: the name of the known agent, or the id in the registry.
@@ -119,6 +123,7 @@ pub struct AgentAddRequest {
 
 /// The change to the configuration file, or the change that a dry run would make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentAddView {
     /// Name of the entry.
     pub name: AgentName,

@@ -9,6 +9,7 @@ use crate::problem::Code;
 
 /// One request on the control endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditRecord {
     /// Time at which the response was ready.
     pub time: Timestamp,
@@ -46,6 +47,7 @@ fn is_zero(n: &u64) -> bool {
 
 /// The response of `GET /v1/audit`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AuditList {
     /// The records, oldest first.
     pub records: Vec<AuditRecord>,

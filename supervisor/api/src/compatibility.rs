@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 ///
 /// `agentd compatibility` prints those of a binary. `GET /v1/version` returns those of the running daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Compatibility {
     /// Version of the build.
     pub version: String,

@@ -15,6 +15,8 @@ pub const LONGEST_SCHEMA: usize = 64 << 10;
 
 /// How a session that was not interactive ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "CompletionOutcome"))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The agent ended the turns of all prompts itself.
@@ -59,6 +61,7 @@ impl Outcome {
 
 /// Data of the record `session.completed`: the result of a session that was not interactive.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Completion {
     /// How the session ended.
     pub outcome: Outcome,
@@ -102,6 +105,7 @@ pub struct Completion {
 
 /// A file that a session left in its artifacts directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Artifact {
     /// Path below the artifacts directory. Bytes that are not UTF-8 are replaced.
     pub path: String,
@@ -114,6 +118,7 @@ pub struct Artifact {
 
 /// Data of the record `session.completing`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionCompleting {
     /// The outcome of the prompts.
     pub outcome: Outcome,
@@ -123,6 +128,7 @@ pub struct SessionCompleting {
 
 /// Data of the record `answer.checked`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AnswerChecked {
     /// Id of the turn.
     pub turn: TurnId,
@@ -138,6 +144,7 @@ pub struct AnswerChecked {
 
 /// A violation of a schema, or a mistake in a schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SchemaError {
     /// JSON Pointer to the value in the answer, or to the place in the schema. Empty for the whole document.
     pub place: String,
@@ -157,6 +164,7 @@ impl std::fmt::Display for SchemaError {
 
 /// A cost that an agent reported (ACP `Cost`).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cost {
     /// Cost of the session so far.
     pub amount: f64,
@@ -172,6 +180,7 @@ impl std::fmt::Display for Cost {
 
 /// Tokens that an agent reported last. ACP leaves open whether they are those of the turn or of the session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct Usage {
     /// Tokens in the context.
@@ -205,6 +214,7 @@ const LARGEST: f64 = 1e9;
 
 /// Maximum cost of a session: an amount in millionths of its currency's unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(try_from = "WrittenCost", into = "WrittenCost")]
 pub struct CostLimit {
     micros: u64,
@@ -216,6 +226,7 @@ type Currency = [u8; 16];
 
 /// A cost limit as JSON has it: an object, or a text such as `5 USD`.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 enum WrittenCost {
     Object(CostObject),
@@ -223,6 +234,7 @@ enum WrittenCost {
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 struct CostObject {
     amount: f64,

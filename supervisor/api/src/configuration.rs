@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// One mistake in a configuration file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Mistake {
     /// The configuration file that contains the mistake.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,6 +36,7 @@ pub struct Mistake {
 
 /// Consequence of a mistake for the configuration.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Consequence {
     /// agentd ignores only what the key names.
@@ -94,6 +96,7 @@ impl fmt::Display for Mistake {
 
 /// When a changed key takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
     /// At the reload, also for running sessions.
@@ -109,6 +112,7 @@ pub enum Effect {
 
 /// A changed configuration key and when it takes effect.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Change {
     /// Dotted path of the key.
     pub key: String,
@@ -118,6 +122,7 @@ pub struct Change {
 
 /// The result of `agentctl config check`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigurationCheck {
     /// The configuration files that were read, in the order of reading.
     pub files: Vec<PathBuf>,
@@ -130,6 +135,7 @@ pub struct ConfigurationCheck {
 
 /// The output of `agentctl config show`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigurationShow {
     /// The configuration files that were read, in the order of reading.
     pub files: Vec<PathBuf>,
@@ -142,6 +148,7 @@ pub struct ConfigurationShow {
 
 /// One key of the merged configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigurationValue {
     /// Dotted path of the key.
     pub key: String,
@@ -157,6 +164,7 @@ pub struct ConfigurationValue {
 
 /// The output of `agentctl config path`: the places where agentd looks for configuration files.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigurationPaths {
     /// The places in the order of reading. A key in a later file overrides the same key in an earlier file.
     pub paths: Vec<ConfigurationPath>,
@@ -164,6 +172,7 @@ pub struct ConfigurationPaths {
 
 /// A configuration file, or a directory of configuration files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConfigurationPath {
     /// Absolute path of the file or directory.
     pub path: PathBuf,

@@ -35,6 +35,7 @@ pub const KNOWN_SETS: [&str; 4] = [FILES, APPLET, ENDPOINTS, PORTS];
 
 /// The context of a session: what mattered when work paused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Context {
     /// Items of each set, in the order in which they were added. No set is empty.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -53,6 +54,7 @@ impl Context {
 
 /// Whether the items of a change join the set or replace it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextMode {
     /// New items are added behind the items of the set. An applet replaces another applet; the parameters of one
@@ -65,6 +67,7 @@ pub enum ContextMode {
 
 /// The body of `PATCH /v1/sessions/{id}/context`. Sets that it does not name stay unchanged.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ContextChange {
     /// Whether the items join the sets or replace them.
@@ -80,6 +83,7 @@ pub struct ContextChange {
 
 /// The context of a session, as `GET /v1/sessions/{id}/context` returns it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContextView {
     /// Items of each set, in the order in which they were added.
     pub sets: BTreeMap<String, Vec<ContextItem>>,
@@ -93,6 +97,7 @@ pub struct ContextView {
 
 /// One item of a context set.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContextItem {
     /// The item.
     pub value: String,
@@ -129,6 +134,7 @@ impl From<&ContextView> for Context {
 
 /// Why the context was recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ContextReason {
     /// A launch loaded the context for a new agent process.
@@ -144,6 +150,7 @@ pub enum ContextReason {
 
 /// Data of the record `context.changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContextChanged {
     /// Always `changed`.
     pub reason: ContextReason,
@@ -156,6 +163,7 @@ pub struct ContextChanged {
 
 /// Data of the record `context.loaded`. Written at each launch of a session whose context has items.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ContextLoaded {
     /// `load` or `resume`.
     pub reason: ContextReason,
@@ -170,6 +178,8 @@ pub struct ContextLoaded {
 
 /// The body of `PUT /v1/sessions/{id}/hint`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("required" = ["hint"])))]
 #[serde(deny_unknown_fields)]
 pub struct HintRequest {
     /// The environment hint: what the session needs to work. `null` removes the hint. A body without the key is
@@ -180,6 +190,7 @@ pub struct HintRequest {
 
 /// Data of the record `hint.changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HintChanged {
     /// The environment hint. Absent if the hint was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,6 +202,8 @@ pub struct HintChanged {
 
 /// The body of `PUT /v1/sessions/{id}/title`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(extend("required" = ["title"])))]
 #[serde(deny_unknown_fields)]
 pub struct TitleRequest {
     /// The title, one line. `null` removes a title that was set, so that the derived title shows again. A body
@@ -201,6 +214,7 @@ pub struct TitleRequest {
 
 /// Data of the record `title.changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TitleChanged {
     /// The title. Absent if the title was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -212,6 +226,7 @@ pub struct TitleChanged {
 
 /// The body of `PUT /v1/sessions/{id}/progress`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ProgressRequest {
     /// Description of the present work, one line.
@@ -223,6 +238,7 @@ pub struct ProgressRequest {
 
 /// Data of the record `progress.reported`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProgressReported {
     /// Description of the present work.
     pub message: String,
@@ -236,6 +252,7 @@ pub struct ProgressReported {
 
 /// The last reported progress of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Progress {
     /// Description of the present work.
     pub message: String,
@@ -248,6 +265,7 @@ pub struct Progress {
 
 /// Data of the record `session.observed`: a person looked at the session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionObserved {
     /// The process through which the person looked.
     #[serde(default, skip_serializing_if = "Option::is_none")]

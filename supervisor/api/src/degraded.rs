@@ -9,6 +9,7 @@ pub const NOT_LEFT_OUT: &str = "a degraded launch cannot leave this out";
 
 /// Kind of a part that a degraded launch left out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MissingKind {
     /// A provider of the environment, with all its variables.
@@ -45,6 +46,8 @@ impl MissingKind {
 
 /// A part that a degraded launch left out, and for which the launch would have failed otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "DegradedPart"))]
 pub struct MissingPart {
     /// Kind of the part.
     pub kind: MissingKind,
@@ -63,6 +66,7 @@ impl std::fmt::Display for MissingPart {
 
 /// Data of the record `launch.degraded`. Written once for each attempt to prepare a launch that left something out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchDegraded {
     /// Number of the launch, counted from 1.
     pub launch: u64,

@@ -6,6 +6,7 @@ use crate::prerequisite::{Fact, Outcome};
 
 /// The result of one diagnostic check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Check {
     /// Stable name of the check, for programs.
     pub name: String,
@@ -26,6 +27,7 @@ pub struct Check {
 
 /// One command that is part of a remedy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Command {
     /// The command line for a POSIX shell.
     pub line: String,
@@ -64,6 +66,7 @@ pub fn shell_word(word: &str) -> String {
 /// The response of `GET /v1/doctor`: checks that only the daemon can do. `agentctl doctor` adds the checks that
 /// need no daemon.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorView {
     /// The checks in the order of display.
     pub checks: Vec<Check>,

@@ -9,6 +9,7 @@ use crate::session::Phase;
 
 /// The response of the calls under `/v1/drain`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DrainView {
     /// Whether the daemon is drained or draining.
     pub draining: bool,
@@ -25,6 +26,7 @@ pub struct DrainView {
 
 /// A session that is not stopped yet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActiveSession {
     /// Id of the session.
     pub id: SessionId,

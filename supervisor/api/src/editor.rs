@@ -30,6 +30,7 @@ impl EditorTool {
 
 /// The body of `POST /v1/sessions/{id}/requests`: an editor's answer to a request of the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RequestAnswer {
     /// Id of the agent's JSON-RPC request, as the record `agent.out` has it.
     pub id: Value,
@@ -40,6 +41,7 @@ pub struct RequestAnswer {
 
 /// Result of a request, or its error (JSON-RPC 2.0, section 5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum RequestOutcome {
     /// The result.

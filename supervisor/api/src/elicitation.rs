@@ -20,6 +20,7 @@ const FIELDS: usize = 64;
 
 /// The form or the page of a question.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "mode", rename_all = "kebab-case")]
 pub enum Elicitation {
     /// The answer has values.

@@ -13,6 +13,7 @@ use crate::id::SessionId;
 
 /// The requested environment of a session. A field that is left out has its configured value.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct EnvironmentSpec {
     /// The source of the first environment in the pipeline.
@@ -104,6 +105,7 @@ pub enum Refresh {
 
 /// The environment of a session's last launch: `environment.json` and `GET /v1/sessions/{id}/environment`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EnvironmentView {
     /// Time at which the environment was built.
     pub captured: Timestamp,
@@ -133,6 +135,7 @@ pub struct EnvironmentView {
 
 /// A script that was sourced for an environment, with its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScriptRun {
     /// Path of the script, with the symlinks of its directory resolved.
     pub path: PathBuf,
@@ -155,6 +158,7 @@ pub struct ScriptRun {
 
 /// One environment variable and its source.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VariableView {
     /// Name of the variable.
     pub name: String,
@@ -210,6 +214,7 @@ impl VariableView {
 /// A file that a plugin created for the session. Responses never contain its content, and agentd stores no
 /// other copy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FileView {
     /// Size in bytes.
     pub size: u64,
@@ -219,6 +224,7 @@ pub struct FileView {
 
 /// The effect of one pipeline step on a variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StepView {
     /// Name of the provider.
     pub provider: String,
@@ -250,6 +256,7 @@ pub struct StepView {
 
 /// A variable that a provider removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DroppedView {
     /// Name of the variable.
     pub name: String,
@@ -290,6 +297,8 @@ impl DroppedView {
 
 /// Selects one of a session's environments, for example in `?at=`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "EnvironmentMoment"))]
 #[serde(rename_all = "kebab-case")]
 pub enum Moment {
     /// The environment of the session's first launch.
@@ -336,6 +345,7 @@ impl std::str::FromStr for Moment {
 
 /// The response of `GET /v1/sessions/{id}/environment/diff`. Each list is sorted by name.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DifferenceView {
     /// The environment on the left side.
     pub from: Moment,
@@ -354,6 +364,7 @@ pub struct DifferenceView {
 
 /// One variable that differs between two environments.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangeView {
     /// Name of the variable.
     pub name: String,
@@ -370,6 +381,7 @@ pub struct ChangeView {
 
 /// The response of `POST /v1/environment/rotate-key`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RotationView {
     /// Id of the new key. agentd encrypts everything with this key from now on.
     pub key: String,
@@ -383,6 +395,7 @@ pub struct RotationView {
 
 /// A session whose stored environment stays encrypted with its old key.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RotationFailure {
     /// Id of the session.
     pub session: SessionId,

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Data of the record `facts.observed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct FactsObserved {
     /// Number of the launch, counted from 1. Launch 1 follows the creation at once.
     pub launch: u64,
@@ -28,6 +29,7 @@ pub type ScriptDigests = BTreeMap<String, String>;
 
 /// The moment at which agentd read the facts of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum FactsMoment {
     /// During a launch, before the agent starts.
@@ -43,6 +45,7 @@ pub enum FactsMoment {
 
 /// Facts about a session's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionFacts {
     /// Time at which the facts were read.
     pub read_at: Timestamp,
@@ -63,6 +66,7 @@ impl SessionFacts {
 
 /// Numbers that identify a directory, whatever its path.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DirectoryIdentity {
     /// Number of the device (stat(2), `st_dev`). It can change when the machine is restarted.
     pub device: u64,
@@ -83,6 +87,7 @@ impl DirectoryIdentity {
 
 /// State of the git repository that contains a session's directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "state", rename_all = "kebab-case")]
 pub enum Repository {
     /// The directory is in no repository with a working tree.
@@ -105,6 +110,7 @@ impl Repository {
 
 /// Reason why git could not read a repository.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepositoryUnread {
     /// Description for people. It contains no text of the repository.
     pub message: String,
@@ -112,6 +118,7 @@ pub struct RepositoryUnread {
 
 /// Facts of a git repository.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepositoryFacts {
     /// Top directory of the working tree. Bytes that are not UTF-8 are replaced.
     pub root: PathBuf,

@@ -39,6 +39,8 @@ macro_rules! label {
     ($(#[$doc:meta])* $name:ident, $what:literal, $max:literal) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+        #[cfg_attr(feature = "schema", schemars(extend("pattern" = crate::schema::LABEL, "maxLength" = $max)))]
         #[serde(transparent)]
         pub struct $name(String);
 

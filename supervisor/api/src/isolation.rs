@@ -39,6 +39,7 @@ pub enum IsolationMissing {
 
 /// A part of the level `guard` that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum IsolationPart {
     /// User and mount namespaces, which hide agentd's files.
@@ -63,6 +64,7 @@ impl IsolationPart {
 
 /// A part of the isolation that an agent runs without.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MissingPart {
     /// The missing part.
     pub part: IsolationPart,
@@ -72,6 +74,7 @@ pub struct MissingPart {
 
 /// Parts of the level `guard` that the kernel lacks for one user: the output of `agentd-keeper isolation`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct IsolationSurvey {
     /// The missing parts.
     pub missing: Vec<MissingPart>,
@@ -79,6 +82,7 @@ pub struct IsolationSurvey {
 
 /// The isolation that an agent was started with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Isolated {
     /// The level.
     pub level: Isolation,

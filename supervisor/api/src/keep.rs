@@ -10,6 +10,7 @@ use crate::id::AgentName;
 
 /// The names to write into the user's configuration file, and the sessions that they apply to.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct KeepRequest {
     /// Names of variables, or patterns of names with `*` and `?`.
@@ -27,6 +28,7 @@ pub struct KeepRequest {
 
 /// The change to the configuration file, or the change that a dry run would make.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeepView {
     /// The configuration file that was changed.
     pub file: PathBuf,
@@ -55,6 +57,7 @@ pub struct KeepView {
 
 /// A line that was added or removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeepLine {
     /// Line number, counted from 1: in the new file for an added line, in the former file for a removed line.
     pub line: u32,

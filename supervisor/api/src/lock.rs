@@ -10,6 +10,7 @@ pub const FILE: &str = "agentd.lock";
 
 /// The record that the daemon writes into the lock file, as one JSON object. Older daemons write nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Record {
     /// Process id of the daemon.
     pub pid: u32,

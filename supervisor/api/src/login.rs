@@ -11,6 +11,7 @@ use crate::snapshot::TerminalVariable;
 
 /// The body of `POST /v1/agents/{name}/environment`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AgentStartRequest {
     /// Directory in which the agent would work. Absolute.
@@ -22,6 +23,7 @@ pub struct AgentStartRequest {
 
 /// How an agent would be started, outside of a session. Contains secrets.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentStart {
     /// Absolute path of the program, and its arguments.
     pub command: Vec<String>,
@@ -38,6 +40,7 @@ impl std::fmt::Debug for AgentStart {
 
 /// A login method that an agent offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoginMethod {
     /// The agent's id of the method.
     pub id: String,
@@ -64,6 +67,7 @@ pub struct LoginMethod {
 
 /// How a login method works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum LoginKind {
     /// The agent logs in by itself when it gets the request `authenticate`.

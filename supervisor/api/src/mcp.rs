@@ -69,6 +69,7 @@ pub struct SecretText {
 
 /// A session's choice about a server: a configured server or not, or a server of the session's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, expecting = "true, false, or a table with `command` or `url`")]
 pub enum McpChoice {
     /// Whether the session gets the configured server of this name.
@@ -220,6 +221,7 @@ pub fn placeholder(secret: &str) -> String {
 
 /// A server of a launch, or the reason why the agent does not get it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchedServer {
     /// Name of the server.
     pub name: String,
@@ -234,6 +236,7 @@ pub struct LaunchedServer {
 
 /// Where a server is defined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum McpOrigin {
     /// `[mcp.NAME]` of the configuration.

@@ -14,6 +14,7 @@ use crate::session::ResumeNote;
 
 /// The note that a session's agent would receive with the next prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct NoteView {
     /// Id of the session.
     pub session: SessionId,
@@ -41,6 +42,7 @@ pub struct NoteView {
 /// The variables of a note's template. A list without entries is empty, and an absent text is `none`.
 #[allow(clippy::struct_excessive_bools, reason = "each is a variable of a template")]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteVariables {
     /// Extent of the note: `brief` or `full`.
@@ -92,6 +94,7 @@ pub struct NoteVariables {
 
 /// One context set in a note.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteContextSet {
     /// Name of the set: `files`.
@@ -104,6 +107,7 @@ pub struct NoteContextSet {
 
 /// One changed variable in a note.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteVariableChange {
     /// Name of the variable.
@@ -120,6 +124,7 @@ pub struct NoteVariableChange {
 
 /// One unmet prerequisite in a note, without the text of its check.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NotePrerequisite {
     /// Name of the prerequisite.
@@ -132,6 +137,7 @@ pub struct NotePrerequisite {
 
 /// One changed script in a note.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteScript {
     /// Path of the script.
@@ -144,6 +150,7 @@ pub struct NoteScript {
 
 /// One interrupted tool call in a note.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteToolCall {
     /// Title that the agent gave the call, in quotes. Its id if it had no title.
@@ -156,6 +163,7 @@ pub struct NoteToolCall {
 
 /// One change of the repository in a note.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteRepositoryChange {
     /// Kind of the change: `branch`, `head`, `repository` or `directory`.
@@ -170,6 +178,7 @@ pub struct NoteRepositoryChange {
 
 /// One other finding in a note.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteFinding {
     /// Kind of the finding: `unused`.
@@ -180,6 +189,7 @@ pub struct NoteFinding {
 
 /// One part that a launch lacks, in a note.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct NoteMissing {
     /// `provider`, `script`, `prerequisite` or `secret`.

@@ -21,6 +21,7 @@ pub fn check(text: &str) -> Result<(), &'static str> {
 
 /// The response of `GET /v1/sessions/{session}/options`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OptionsView {
     /// The options that the running agent offers, in its order. Empty if no conversation is open.
     pub options: Vec<OptionView>,
@@ -28,6 +29,7 @@ pub struct OptionsView {
 
 /// An option that an agent offers (ACP `configOptions`, `modes` or `models`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct OptionView {
     /// The agent's id of the option. `mode` and `model` for the modes and models of agents that have no options for
     /// them.
@@ -47,6 +49,7 @@ pub struct OptionView {
 
 /// A value of an option.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ValueView {
     /// The value as requests have it.
     pub value: String,

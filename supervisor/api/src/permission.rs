@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// A tool call that waits for permission. Fields that the agent did not send are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct ToolDetails {
     /// The agent's id for the tool call (ACP `toolCallId`).
@@ -38,6 +39,7 @@ pub struct ToolDetails {
 
 /// A change to one file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ToolDiff {
     /// Path of the file, as the agent sent it.
     pub path: String,

@@ -10,6 +10,7 @@ use crate::configuration::{Change, Mistake};
 
 /// The response of `GET /v1/plugins`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PluginList {
     /// The plugins, sorted by name.
     pub plugins: Vec<PluginView>,
@@ -17,6 +18,7 @@ pub struct PluginList {
 
 /// State of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PluginState {
     /// The plugin is ready to be called.
@@ -49,6 +51,7 @@ pub enum OnFailure {
 
 /// A plugin that the configuration declares, or a built-in plugin that it uses.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PluginView {
     /// Name of the plugin in the configuration.
     pub name: String,
@@ -90,6 +93,7 @@ pub struct PluginView {
 
 /// A component's description of itself.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PluginDescription {
     /// The component's own name, which may differ from its name in the configuration.
     pub component: String,
@@ -110,6 +114,7 @@ pub struct PluginDescription {
 
 /// A capability that a plugin needs, and the patterns that it needs from it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PluginWant {
     /// Name of the capability.
     pub capability: String,
@@ -121,6 +126,7 @@ pub struct PluginWant {
 
 /// A pattern that a plugin wants and that no grant covers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PluginNarrowed {
     /// Name of the capability.
     pub capability: String,
@@ -134,6 +140,7 @@ pub struct PluginNarrowed {
 
 /// Why a plugin cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PluginProblem {
     /// Stable code for programs.
     pub code: String,
@@ -146,6 +153,7 @@ pub struct PluginProblem {
 
 /// The last call of a plugin that failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PluginFailure {
     /// Time of the failure.
     pub at: Timestamp,
@@ -155,6 +163,7 @@ pub struct PluginFailure {
 
 /// The result of reading the configuration again: `POST /v1/reload`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReloadView {
     /// The configuration files that were read, in the order of reading.
     pub files: Vec<PathBuf>,

@@ -24,6 +24,7 @@ pub enum Moment {
 
 /// Result of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {
     /// The prerequisite is met.
@@ -87,6 +88,7 @@ pub struct RequiredBy {
 
 /// One detail that a check found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Fact {
     /// Name of the detail.
     pub name: String,
@@ -96,6 +98,7 @@ pub struct Fact {
 
 /// Result of one check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckReport {
     /// Name of the prerequisite in the configuration.
     pub name: String,
@@ -135,6 +138,7 @@ impl CheckReport {
 
 /// A prerequisite of the configuration, with the result of its last check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrerequisiteView {
     /// Name of the prerequisite in the configuration.
     pub name: String,
@@ -163,6 +167,7 @@ pub struct PrerequisiteView {
 
 /// The response of `GET /v1/prerequisites`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrerequisiteList {
     /// The prerequisites, sorted by name.
     pub prerequisites: Vec<PrerequisiteView>,
@@ -170,6 +175,7 @@ pub struct PrerequisiteList {
 
 /// The body of `POST /v1/prerequisites/{name}/check`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct CheckRequest {
     /// The session to check for. Required by checks that receive the environment.
@@ -179,6 +185,7 @@ pub struct CheckRequest {
 
 /// The caller of a request, as recorded in journals and in the audit log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Requester {
     /// User id, from the kernel.
     pub uid: u32,
@@ -206,6 +213,7 @@ impl std::fmt::Display for Requester {
 /// Data of the record `prerequisites.checked`. Written once for each moment that has checks, and when a wait
 /// begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrerequisitesChecked {
     /// Number of the launch, counted from 1.
     pub launch: u64,
@@ -217,6 +225,7 @@ pub struct PrerequisitesChecked {
 
 /// Data of the record `prerequisites.changed`: outcomes that changed while the session's agent runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrerequisitesChanged {
     /// Number of the launch, counted from 1.
     pub launch: u64,
@@ -226,6 +235,7 @@ pub struct PrerequisitesChanged {
 
 /// Data of the record `prerequisites.forced`: a launch continues without prerequisites, as a caller requested.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrerequisitesForced {
     /// Number of the launch, counted from 1.
     pub launch: u64,

@@ -10,6 +10,7 @@ macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $name:ident = $status:literal,)*) => {
         /// A stable code for programs. A released code never changes its meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(rename_all = "kebab-case")]
         pub enum Code {
             $($(#[doc = $doc])+ $name,)*
@@ -145,6 +146,8 @@ codes! {
     SecretInEnvironment = 422,
     /// The events after this cursor are no longer stored.
     CursorGone = 410,
+    /// The files of the feed cannot be read or written now. The daemon's log has the reason. Retry later.
+    FeedUnavailable = 503,
     /// The number of sessions has reached its limit.
     TooManySessions = 429,
     /// The session's keeper does not respond. The request may still take effect; the journal tells whether it
@@ -205,6 +208,7 @@ impl Code {
 /// A problem document, `application/problem+json` (RFC 9457). `type` is `about:blank` and therefore omitted
 /// (section 4.2.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Problem {
     /// HTTP status of the response.
     pub status: u16,
@@ -228,6 +232,7 @@ pub struct Problem {
 
 /// Fields of a problem that only certain codes have.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Particulars {
     /// The mistakes with their positions. Only for `configuration-invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -239,11 +244,15 @@ pub struct Particulars {
 
 /// One reason why no session can be launched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reason {
-    /// Stable code: `configuration-invalid`, `draining`, `journal-not-writable`, `starting` or `stopping`.
+    /// Stable code, one of [`crate::readiness::NotReady::CODES`]. Later releases may add codes.
     pub code: String,
     /// Description for people.
     pub detail: String,
+    /// The remedy, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 impl Problem {

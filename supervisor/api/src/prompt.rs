@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A part of a prompt besides its text.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum PromptPart {
     /// An image.
@@ -22,6 +23,7 @@ pub enum PromptPart {
 
 /// An image or a sound.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Media {
     /// The content in base64.
@@ -35,6 +37,7 @@ pub struct Media {
 
 /// A resource with its content: `text`, or `blob` in base64.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct EmbeddedResource {
     /// Address of the resource, such as `file:///work/a.rs`.
@@ -52,6 +55,7 @@ pub struct EmbeddedResource {
 
 /// A resource that the agent can read by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Link {
     /// Address of the resource.

@@ -9,6 +9,7 @@ use crate::session::Phase;
 
 /// The body of `POST /v1/prune`. A session must match every given criterion, and a request needs at least one.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct PruneRequest {
     /// Ids or names of sessions. All sessions by default.
@@ -37,6 +38,7 @@ pub struct PruneRequest {
 
 /// The response of `POST /v1/prune`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PruneView {
     /// Whether nothing was removed.
     pub dry_run: bool,
@@ -51,6 +53,7 @@ pub struct PruneView {
 
 /// A session that was removed, or that would be removed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PrunedSession {
     /// Id of the session: the name of its directory.
     pub id: String,
@@ -75,6 +78,7 @@ pub struct PrunedSession {
 
 /// A session that matches a request and stays.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct KeptSession {
     /// Id of the session.
     pub id: String,

@@ -30,7 +30,7 @@ reasons! {
     BACKING_OFF = "BackingOff",
     /// `Ready` is False: the agent is being ended.
     STOPPING = "Stopping",
-    /// `Ready` is False: the agent or a launch failed, and agentd does not retry.
+    /// The agent or a launch failed, and agentd does not retry. `agentctl resume` starts the session again.
     FAILED = "Failed",
     /// `Ready` is False: the session was not interactive, and its prompts are done. Also the reason of the conditions
     /// that became false with its agent.
@@ -360,6 +360,14 @@ reasons! {
     FORKED = "Forked",
     /// The agent can restore no conversation, so it created a new one without the history.
     HISTORY_LOST = "HistoryLost",
+    /// `NeedsAttention` is True: the agent asks for a permission. `agentctl answer` answers.
+    PERMISSION_REQUESTED = "PermissionRequested",
+    /// `NeedsAttention` is True: the agent asks a question that is no permission request. `agentctl answer` answers.
+    QUESTION_ASKED = "QuestionAsked",
+    /// `NeedsAttention` is True: the launch waits for the answer whether to continue a stale session.
+    SESSION_STALE = "SessionStale",
+    /// `NeedsAttention` is True: the agent works again after a person has logged in.
+    LOGIN_REQUIRED = "LoginRequired",
     /// agentd waits for the next minute, so that the agent keeps its conversations apart.
     WAITING_FOR_THE_MINUTE = "WaitingForTheMinute",
     /// The agent answered `initialize` with an error.

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A repository that a session needs below its directory: a clone of a remote, or a worktree of a local repository
 /// (git-worktree(1)).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RepositorySpec {
     /// Address to clone: an absolute path, `user@host:path`, or a URL with `https`, `http`, `ssh`, `git` or `file`
@@ -262,6 +263,7 @@ fn is_branch(name: &str) -> bool {
 
 /// Action on a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RepositoryAction {
     /// Clones the remote.
@@ -281,6 +283,7 @@ pub enum RepositoryAction {
 
 /// State of a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RepositoryState {
     /// agentd has not begun with it, or is about to try again.
@@ -318,6 +321,7 @@ impl RepositoryState {
 /// Data of the record `repository.changed`. The first record of an action has the state `working` and is written before
 /// the action begins.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepositoryChanged {
     /// The repository as the specification has it, with its name.
     pub repository: RepositorySpec,
@@ -343,6 +347,7 @@ pub struct RepositoryChanged {
 
 /// A repository of a session, as clients see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepositoryView {
     /// Name, unique in the session.
     pub name: String,
@@ -385,6 +390,7 @@ pub struct RepositoryView {
 
 /// The response of `GET /v1/sessions/{session}/repos`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepositoryList {
     /// The repositories, in the order of the specification; those that are to be removed come last.
     pub repos: Vec<RepositoryView>,

@@ -20,6 +20,7 @@ pub const WAIT: u64 = 3600;
 ///
 /// A schedule has `at` or `calendar`, and `session` or `prompt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScheduleSpec {
     /// Name of the schedule, unique among all schedules.
@@ -47,6 +48,7 @@ pub struct ScheduleSpec {
     pub prerequisites: PrerequisitePolicy,
     /// Time limit in seconds of a wait for prerequisites. By default an hour.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Seconds>"))]
     pub wait_seconds: Option<u64>,
     /// Treatment of times that were missed, because the machine slept or agentd did not run.
     #[serde(default, skip_serializing_if = "is_default")]
@@ -68,6 +70,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// A prompt to an existing session. A session without an agent is resumed first.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScheduledPrompt {
     /// Id or name of the session.
@@ -78,6 +81,7 @@ pub struct ScheduledPrompt {
 
 /// Source of the first environment of a session that a schedule creates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ScheduleEnvironment {
     /// The environment is built when the run starts.
@@ -89,6 +93,7 @@ pub enum ScheduleEnvironment {
 
 /// Treatment of a run while a prerequisite is not met.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PrerequisitePolicy {
     /// The run waits, at most for `wait_seconds`.
@@ -100,6 +105,7 @@ pub enum PrerequisitePolicy {
 
 /// Treatment of times at which no run could start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum MissedPolicy {
     /// One run starts as soon as possible, for all missed times together.
@@ -111,6 +117,7 @@ pub enum MissedPolicy {
 
 /// Treatment of a run while an earlier run is active, as for a `CronJob` of Kubernetes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Concurrency {
     /// Both are active.
@@ -124,6 +131,7 @@ pub enum Concurrency {
 
 /// A schedule: its specification and its state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleView {
     /// The specification.
     pub spec: ScheduleSpec,
@@ -152,6 +160,7 @@ pub struct ScheduleView {
 
 /// The program that waits for the next time of a schedule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Timer {
     /// A timer unit of systemd, which also starts agentd.
@@ -165,6 +174,7 @@ pub enum Timer {
 
 /// One run of a schedule, or times without a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleRun {
     /// The time of the schedule; for a run by request, the time of the request.
     pub due: Timestamp,
@@ -195,6 +205,7 @@ pub struct ScheduleRun {
 
 /// The result of a run so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum RunOutcome {
     /// The run has begun: its session is being created, or its prompt waits.
@@ -236,6 +247,7 @@ impl RunOutcome {
 
 /// The response of `GET /v1/schedules`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleList {
     /// The schedules by their names, without their history.
     pub schedules: Vec<ScheduleView>,
@@ -246,6 +258,7 @@ pub struct ScheduleList {
 
 /// A schedule whose file cannot be read. The file is unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadableSchedule {
     /// Name of the file without its ending.
     pub name: String,
@@ -255,6 +268,7 @@ pub struct UnreadableSchedule {
 
 /// The response of `POST /v1/schedules/{schedule}/run`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScheduleRuns {
     /// The runs that the request began or skipped. Empty if `due` was requested and nothing is due.
     pub runs: Vec<ScheduleRun>,

@@ -16,6 +16,7 @@ pub const EXPLANATION_BYTES: usize = 2000;
 
 /// Approval state of a script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum ScriptState {
     /// The script is approved.
@@ -50,6 +51,7 @@ impl ScriptState {
 
 /// The response of the calls under `/v1/scripts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScriptList {
     /// The scripts that exist.
     pub scripts: Vec<ScriptView>,
@@ -60,6 +62,7 @@ pub struct ScriptList {
 
 /// A script and its approval state.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScriptView {
     /// Path of the script, with the symlinks of its directory resolved.
     pub path: PathBuf,
@@ -93,6 +96,7 @@ pub struct ScriptView {
 
 /// A file that a script sources.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SourcedView {
     /// Line number in the script, counted from 1.
     pub line: usize,
@@ -108,6 +112,7 @@ pub struct SourcedView {
 
 /// The body of `POST /v1/scripts/allow` and `POST /v1/scripts/deny`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScriptDecision {
     /// A script, or a directory whose scripts are meant.
@@ -120,6 +125,7 @@ pub struct ScriptDecision {
 
 /// The body of `PUT /v1/sessions/{id}/script-proposal`: a script that is to run at the session's next launches.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ScriptProposal {
     /// Text of the script. It replaces the script that was proposed before.
@@ -131,6 +137,7 @@ pub struct ScriptProposal {
 
 /// Data of the record `script.proposed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ScriptProposed {
     /// SHA-256 of the script in hexadecimal.
     pub digest: String,
@@ -144,6 +151,7 @@ pub struct ScriptProposed {
 
 /// The script that was proposed last for a session. `GET /v1/sessions/{id}/script-proposal` shows its approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ProposedScript {
     /// SHA-256 of the script in hexadecimal.
     pub digest: String,

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The response of `GET /v1/secrets` and `POST /v1/secrets/check`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SecretList {
     /// The secrets, sorted by name.
     pub secrets: Vec<SecretView>,
@@ -11,6 +12,7 @@ pub struct SecretList {
 
 /// A named secret of the configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SecretView {
     /// Name of the secret in the configuration.
     pub name: String,
@@ -38,6 +40,7 @@ pub struct SecretView {
 
 /// Where a secret is fetched at each launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SecretSource {
     /// Kind of the source: `file`, `credential`, `command` or `snapshot`.
     pub kind: String,

@@ -20,15 +20,17 @@ use crate::permission::ToolDetails;
 use crate::prompt::PromptPart;
 use crate::repository::RepositoryView;
 use crate::scripts::ProposedScript;
-use crate::staleness::{StaleFinding, UncheckedSession};
+use crate::staleness::StaleFinding;
 use crate::workflow::{ActiveWorkflow, WorkflowView};
 
+pub use crate::list::{SessionList, SessionSummary, WholeList};
 pub use crate::spec::{
     CpuWeight, InvalidCpuWeight, PermissionPolicy, RestartPolicy, ResumeNote, SessionLimits, SessionSpec,
 };
 
 /// Phase of a session's life (docs/internals/session.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// The session is created and nothing has been done yet.
@@ -61,6 +63,22 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// All phases that a session can have, in the order of their declaration.
+    pub const ALL: &'static [Self] = &[
+        Self::Pending,
+        Self::Preparing,
+        Self::Waiting,
+        Self::Starting,
+        Self::Idle,
+        Self::Busy,
+        Self::Limited,
+        Self::BackingOff,
+        Self::Stopping,
+        Self::Stopped,
+        Self::Failed,
+        Self::Completed,
+    ];
+
     /// Reports whether an agent process runs, starts or ends.
     pub fn is_active(self) -> bool {
         self.is_ready() || matches!(self, Self::Preparing | Self::Waiting | Self::Starting | Self::Stopping)
@@ -105,6 +123,7 @@ macro_rules! conditions {
     ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
         /// A condition of a session. Most of them report one step of a launch.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum ConditionType {
             $($(#[doc = $doc])+ $name,)*
             /// A condition newer than this reader.
@@ -191,6 +210,10 @@ conditions! {
     /// False while a limit of the session cannot be checked, because the agent does not report its cost. The session
     /// continues. Present only after a turn of a session with such a limit.
     LimitsChecked,
+    /// True while the session needs a person: an answer to a question, a login, or a decision about a failed session.
+    /// The reason names the need. A failed session needs a person until it is resumed or removed, and a stopped session
+    /// needs nothing. Absent otherwise.
+    NeedsAttention,
     /// True while the agent accepts prompts: the summary of the other conditions. The reason is the phase.
     Ready,
     /// False while the session's keeper does not respond, absent otherwise. Only the running daemon knows this;
@@ -203,6 +226,7 @@ conditions! {
 
 /// Whether a condition holds, with the meaning of Kubernetes' conditions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub enum ConditionStatus {
     /// The condition holds.
     True,
@@ -214,6 +238,7 @@ pub enum ConditionStatus {
 
 /// One condition of a session, with the fields of Kubernetes' `metav1.Condition`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Condition {
     /// Which condition this is.
     #[serde(rename = "type")]
@@ -232,6 +257,7 @@ pub struct Condition {
 
 /// A session, as `GET /v1/sessions/{id}` returns it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionView {
     /// Id of the session.
     pub id: SessionId,
@@ -257,6 +283,7 @@ impl SessionView {
 
 /// The current state of a session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionStatus {
     /// Current phase.
     pub phase: Phase,
@@ -399,6 +426,7 @@ fn is_zero(n: &u64) -> bool {
 
 /// A running or queued turn.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnView {
     /// Id of the turn.
     pub id: TurnId,
@@ -411,6 +439,7 @@ pub struct TurnView {
 
 /// The agent's name and version, as the agent reports them (ACP `agentInfo`).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentInfo {
     /// Name for programs.
     pub name: String,
@@ -425,6 +454,7 @@ pub struct AgentInfo {
 /// A question that waits for an answer: the agent's (ACP `session/request_permission` or `elicitation/create`), or
 /// agentd's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PermissionRequest {
     /// Id of the permission request, unique in its session.
     pub id: PermissionId,
@@ -449,6 +479,7 @@ pub struct PermissionRequest {
 
 /// The asker of a permission request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PermissionOrigin {
     /// The session's agent.
@@ -470,6 +501,7 @@ impl PermissionOrigin {
 
 /// An answer that a permission request offers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PermissionOption {
     /// The asker's id for the option.
     pub id: String,
@@ -482,6 +514,7 @@ pub struct PermissionOption {
 
 /// The body of `POST /v1/sessions/{id}/prompt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct PromptRequest {
     /// Text of the prompt. Can be empty if there are parts.
@@ -497,6 +530,7 @@ pub struct PromptRequest {
 
 /// The response of `POST /v1/sessions/{id}/prompt`: the turn, which is running or queued.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PromptAccepted {
     /// Id of the turn.
     pub turn: TurnId,
@@ -506,6 +540,7 @@ pub struct PromptAccepted {
 
 /// The body of `POST /v1/sessions/{id}/permissions/{permission}`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PermissionAnswer {
     /// Selects the option with this id.
@@ -515,24 +550,12 @@ pub enum PermissionAnswer {
     /// Selects the rejecting option with the least effect: `reject_once` before `reject_always`.
     Deny,
     /// Accepts a question with these values of its form. Absent fields get their defaults.
-    Form(FormValues),
-}
-
-/// The response of `GET /v1/sessions`.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct SessionList {
-    /// The sessions.
-    pub sessions: Vec<SessionView>,
-    /// Sessions that were skipped because their files could not be read.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unreadable: Vec<UnreadableSession>,
-    /// Sessions whose staleness could not be checked in time. Only with `stale=true`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unchecked: Vec<UncheckedSession>,
+    Form(#[cfg_attr(feature = "schema", schemars(with = "crate::schema::Values"))] FormValues),
 }
 
 /// A session that was skipped because its files could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UnreadableSession {
     /// Name of the session's directory.
     pub id: String,
@@ -542,6 +565,7 @@ pub struct UnreadableSession {
 
 /// The response of `POST /v1/sessions/{session}/stop`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged)]
 pub enum StopView {
     /// The session.

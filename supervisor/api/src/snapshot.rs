@@ -10,6 +10,7 @@ use crate::bytes::ByteString;
 
 /// The response of `GET /v1/snapshots`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SnapshotList {
     /// Snapshots of login shells.
     pub login_shells: Vec<LoginSnapshotView>,
@@ -19,6 +20,7 @@ pub struct SnapshotList {
 
 /// The snapshot of a login shell, and the history of its captures.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LoginSnapshotView {
     /// Path of the login shell.
     pub shell: PathBuf,
@@ -90,6 +92,7 @@ pub struct LoginSnapshotView {
 
 /// State of a login shell's snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotState {
     /// The snapshot was never captured.
@@ -112,6 +115,7 @@ pub enum SnapshotState {
 
 /// Whether a login shell's snapshot equals the environment of a terminal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SnapshotQuality {
     /// The shell gave its full environment.
@@ -125,6 +129,7 @@ pub enum SnapshotQuality {
 
 /// A terminal's environment that agentd keeps for sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TerminalSnapshotView {
     /// Id of the snapshot, for [`crate::environment::EnvironmentSpec::snapshot`].
     pub id: String,
@@ -140,6 +145,7 @@ pub struct TerminalSnapshotView {
 
 /// The body of `POST /v1/snapshots`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TerminalSnapshot {
     /// The terminal's environment variables.
@@ -148,6 +154,7 @@ pub struct TerminalSnapshot {
 
 /// One environment variable of a terminal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TerminalVariable {
     /// Name of the variable.

@@ -20,6 +20,7 @@ use crate::workflow::WorkflowSpec;
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SessionSpec {
     /// Name of the session, unique among all sessions.
@@ -116,6 +117,7 @@ pub struct SessionSpec {
 
 /// A directory of the session's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Workspace {
     /// A new directory in agentd's state directory.
@@ -170,12 +172,14 @@ pub enum RestartPolicy {
 
 /// Limits of one session. A limit that is left out has its configured value.
 ///
-/// A size or duration may be a number or a text such as `"2G"` or `"10m"` ([`quantity`]).
+/// A size or duration may be a number or a text such as `"2G"` or `"10m"`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct SessionLimits {
     /// Memory of the agent and all its descendants, in bytes.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Size>"))]
     pub memory: Option<u64>,
     /// Number of processes and threads of the agent and all its descendants.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -187,19 +191,24 @@ pub struct SessionLimits {
     /// Maximum rate at which the agent's output is read, in bytes per second. A faster agent is slowed down,
     /// and no output is lost.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_size")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Size>"))]
     pub output_rate: Option<u64>,
     /// Seconds without a turn after which the session stops. 0 means never.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Seconds>"))]
     pub idle_seconds: Option<u64>,
     /// Maximum duration of a turn in seconds. 0 means no limit.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Seconds>"))]
     pub turn_seconds: Option<u64>,
     /// Seconds after which an unanswered permission request is rejected. 0 means never.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Seconds>"))]
     pub permission_seconds: Option<u64>,
     /// Maximum time in seconds in which the session may be active, over all its launches. Time in phase `idle` does not
     /// count. 0 means no limit.
     #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "quantity::some_seconds")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<crate::schema::Seconds>"))]
     pub session_seconds: Option<u64>,
     /// Maximum cost of the session, where the agent reports its cost.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -305,6 +314,8 @@ pub enum PermissionPolicy {
 
 /// When a change of a field of the specification takes effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "SpecEffect"))]
 #[serde(rename_all = "kebab-case")]
 pub enum Effect {
     /// At once, also for the running agent.
@@ -443,6 +454,7 @@ pub const FIELDS: [SpecField; 35] = [
 
 /// A field that a change of the specification has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ChangedField {
     /// The field's name, with the name of the containing object before a dot.
     pub field: String,
@@ -455,6 +467,7 @@ pub struct ChangedField {
 
 /// How a change treats the session's repositories.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RepositoryTerms {
     /// Whether they are changed also while a turn runs.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -472,6 +485,7 @@ impl RepositoryTerms {
 
 /// Data of the record `spec.changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpecChanged {
     /// Generation of the new specification. The specification of `session.created` has generation 1.
     pub generation: u64,
@@ -489,6 +503,7 @@ pub struct SpecChanged {
 
 /// The response of `PATCH /v1/sessions/{session}`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SpecChangeView {
     /// The changed fields, each with the time of its effect. Empty if the request changed nothing; the generation
     /// is then unchanged.

@@ -7,6 +7,7 @@ use crate::session::ConditionType;
 
 /// Data of the record `staleness.found`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StalenessFound {
     /// Number of the launch, counted from 1.
     pub launch: u64,
@@ -16,6 +17,7 @@ pub struct StalenessFound {
 
 /// One difference that makes a session stale.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StaleFinding {
     /// Kind of the difference.
     pub kind: StaleKind,
@@ -29,6 +31,7 @@ pub struct StaleFinding {
 
 /// A session whose staleness could not be checked in time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UncheckedSession {
     /// Id of the session.
     pub id: SessionId,
@@ -40,6 +43,7 @@ macro_rules! kinds {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal => $condition:ident,)*) => {
         /// Kind of a difference that makes a session stale.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+        #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         #[serde(rename_all = "kebab-case")]
         pub enum StaleKind {
             $($(#[doc = $doc])+ $name,)*

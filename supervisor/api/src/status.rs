@@ -9,6 +9,7 @@ use crate::compatibility::Compatibility;
 
 /// The response of `GET /healthz`. A daemon that cannot answer sends no such document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HealthView {
     /// The state of the daemon.
     pub status: Health,
@@ -16,6 +17,7 @@ pub struct HealthView {
 
 /// State of a daemon that answers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Health {
     /// The daemon answers requests.
@@ -24,6 +26,7 @@ pub enum Health {
 
 /// The response of `GET /readyz` from a daemon that can launch a session. Other daemons answer with a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ReadinessView {
     /// The state of the daemon.
     pub status: Readiness,
@@ -31,6 +34,7 @@ pub struct ReadinessView {
 
 /// State of a daemon that can launch a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Readiness {
     /// The daemon can launch a session.
@@ -39,6 +43,7 @@ pub enum Readiness {
 
 /// The response of `GET /v1/version`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VersionView {
     /// Version of the build.
     pub version: String,
@@ -64,8 +69,15 @@ pub struct VersionView {
     pub compatibility: Compatibility,
 }
 
+/// The response of `GET /v1/openapi.json`: an `OpenAPI` 3.1 document that describes the control endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(transparent)]
+pub struct OpenApi(pub serde_json::Map<String, serde_json::Value>);
+
 /// The response of `GET /v1/agents`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentList {
     /// The configured agents.
     pub agents: Vec<AgentView>,
@@ -73,6 +85,7 @@ pub struct AgentList {
 
 /// A configured agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AgentView {
     /// Name of the agent.
     pub name: String,

@@ -8,6 +8,7 @@ use crate::id::SessionId;
 
 /// Warnings that the next launch would report. A warning alone does not prevent a launch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ValidationView {
     /// Id of the session.
     pub session: SessionId,
@@ -23,6 +24,7 @@ pub struct ValidationView {
 
 /// One setting or file that is probably not as intended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Warning {
     /// One CamelCase word for programs:
     ///

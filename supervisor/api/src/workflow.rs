@@ -12,6 +12,7 @@ use crate::session::SessionSpec;
 
 /// The workflow that a session requests.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct WorkflowSpec {
     /// Address of the workflow's repository, with the notation of a session's repositories. It is cloned into
@@ -135,6 +136,7 @@ impl std::fmt::Display for WorkflowSpec {
 
 /// The description of a workflow.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkflowDescription {
     /// Name for people.
     pub name: String,
@@ -158,6 +160,7 @@ pub struct WorkflowDescription {
 /// A workflow in force: the approved description, and where it was found. Later launches use it although the file
 /// changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ActiveWorkflow {
     /// The workflow as the specification requested it.
     pub spec: WorkflowSpec,
@@ -180,6 +183,7 @@ impl ActiveWorkflow {
 
 /// Data of the record `workflow.changed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkflowChanged {
     /// The workflow that is in force from now on. Absent if none is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -188,6 +192,7 @@ pub struct WorkflowChanged {
 
 /// Data of the record `workflow.failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkflowFailed {
     /// The requested workflow.
     pub spec: WorkflowSpec,
@@ -202,6 +207,7 @@ pub struct WorkflowFailed {
 
 /// The workflow of a session, as its status has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WorkflowView {
     /// The workflow in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -2,11 +2,13 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agentd_api::AgentName;
+use agentd_api::quantity::Time;
 use serde::Deserialize;
 
-use super::{Flaws, flaw};
+use super::{Flaws, flaw, seconds};
 
 /// The control endpoint over TCP, and the rights of processes inside sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -28,11 +30,19 @@ pub struct Control {
     pub guest_agents: Vec<AgentName>,
     /// Maximum number of active sessions that one session has created. Default: 4.
     pub guest_sessions: usize,
+    /// Time without an event after which a stream of events sends a heartbeat. Default: 15 s. Less than 0.1 s is
+    /// refused.
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::Time"))]
+    pub heartbeat: Time,
 }
+
+/// Shortest interval of heartbeats.
+const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(100);
 
 impl Default for Control {
     fn default() -> Self {
-        Self { tcp: None, token: None, guests: Guests::default(), guest_agents: Vec::new(), guest_sessions: 4 }
+        let (guests, guest_agents) = (Guests::default(), Vec::new());
+        Self { tcp: None, token: None, guests, guest_agents, guest_sessions: 4, heartbeat: seconds(15) }
     }
 }
 
@@ -80,6 +90,9 @@ pub(super) fn check(control: &Control) -> Flaws {
         }
         (_, Some(TokenSource::Credential(name))) if name.is_empty() || name.contains('/') || name.starts_with('.') => {
             wrong("token", format!("control.token: {name:?} is not a valid credential name"))
+        }
+        _ if control.heartbeat.0 < SHORTEST_HEARTBEAT => {
+            wrong("heartbeat", "control.heartbeat is less than 0.1 s; set a longer time, as \"15s\"".to_owned())
         }
         _ => Flaws::new(),
     }

@@ -67,6 +67,8 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("control.guests", Now),
     ("control.guest_agents", Now),
     ("control.guest_sessions", Now),
+    // A stream that has begun keeps its interval.
+    ("control.heartbeat", Now),
     ("launch.stop_close", Now),
     ("launch.stop_term", Now),
     ("launch.replay_quiet", NextLaunch),
@@ -101,6 +103,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("journal.durability", NextLaunch),
     ("journal.keep_session", NextLaunch),
     ("journal.keep_all", Now),
+    ("journal.keep_feed", Now),
     ("permissions", Now),
 ];
 

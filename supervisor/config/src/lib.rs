@@ -341,6 +341,9 @@ fn check(config: &Config) -> Flaws {
             flaws.push(flaw(&["limits", name], message));
         }
     }
+    if config.journal.keep_feed < limits::SMALLEST_FEED {
+        flaws.push(flaw(&["journal", "keep_feed"], "journal.keep_feed is less than 64 KiB; set a larger size"));
+    }
     if config.repositories.deadline.0.is_zero() {
         flaws.push(flaw(&["repositories", "deadline"], "repositories.deadline is 0; set a value above 0"));
     }

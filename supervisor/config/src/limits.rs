@@ -188,7 +188,16 @@ pub struct Journal {
     /// removed first. Default: `"unlimited"`.
     #[cfg_attr(feature = "schema", schemars(with = "super::schema::Kept"))]
     pub keep_all: KeptSize,
+    /// Size of the feed of events in bytes: the references to the events of all sessions, and the events of the
+    /// daemon. A reference has about 120 bytes. Older events leave the feed. Default: 64 MiB. Less than 64 KiB is
+    /// refused.
+    #[cfg_attr(feature = "schema", schemars(with = "super::schema::Size"))]
+    #[serde(deserialize_with = "size")]
+    pub keep_feed: u64,
 }
+
+/// Smallest size of the feed.
+pub(super) const SMALLEST_FEED: u64 = 64 << 10;
 
 /// Size of the part of a journal that is kept: a size ([`agentd_api::quantity`]) or `"unlimited"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -320,6 +329,7 @@ impl Default for Journal {
             durability: Durability::default(),
             keep_session: KeptSize(JournalSizeLimit::default()),
             keep_all: KeptSize(JournalSizeLimit(None)),
+            keep_feed: 64 << 20,
         }
     }
 }

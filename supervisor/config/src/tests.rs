@@ -225,6 +225,7 @@ fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
         "journal.rotate",
         "journal.keep_session",
         "journal.keep_all",
+        "journal.keep_feed",
         "plugins.snapshot.limits.memory",
         "plugins.snapshot.limits.output",
     ] {
@@ -259,6 +260,7 @@ fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
         "launch.restart_first",
         "launch.restart_longest",
         "repositories.deadline",
+        "control.heartbeat",
         "staleness.unused_after",
         "plugins.snapshot.limits.time",
     ] {

@@ -1,6 +1,7 @@
 //! Implements `GET /v1/audit`, and records each call in the audit log.
 
 use agentd_api::audit::AuditRecord;
+use agentd_api::feed::Notice;
 use agentd_api::hint;
 use agentd_api::quantity::Time;
 use agentd_api::route::session_in;
@@ -9,6 +10,7 @@ use hyper::header::LOCATION;
 use hyper::{Method, Response};
 use jiff::Timestamp;
 
+use super::bulk::Concerned;
 use super::handlers::Answer;
 use super::named::Named;
 use super::prune::RemovedSessions;
@@ -76,6 +78,11 @@ impl Audited<'_> {
                 self.record_one(context, request, response, code, Some(session.clone()));
             }
         }
+        if let Some(Concerned(sessions)) = response.extensions().get::<Concerned>() {
+            for session in sessions {
+                self.record_one(context, request, response, code, Some(session.clone()));
+            }
+        }
         let created = response.headers().get(LOCATION).and_then(|location| location.to_str().ok());
         let created = created.and_then(session_in).map(str::to_owned);
         let session = self.named.map(|named| named.id(&context.sessions)).or(created);
@@ -90,7 +97,7 @@ impl Audited<'_> {
         code: Option<Code>,
         session: Option<String>,
     ) {
-        context.audit.record(AuditRecord {
+        let recorded = context.audit.record(AuditRecord {
             time: Timestamp::now(),
             request: request.to_owned(),
             method: self.method.to_string(),
@@ -101,12 +108,15 @@ impl Audited<'_> {
             code,
             unrecorded: 0,
         });
+        if let Some(recorded) = recorded {
+            context.generation.daemon.changes.note(Notice::AuditRecorded(Box::new(recorded)));
+        }
     }
 }
 
 /// Reports whether a call is recorded: it may change something, or its response reveals the contents of a session.
 pub(super) fn is_recorded(method: &Method, route: Option<Route>) -> bool {
-    *method != Method::GET || route.is_some_and(routes::reveals)
+    !matches!(*method, Method::GET | Method::HEAD) || route.is_some_and(routes::reveals)
 }
 
 #[cfg(test)]

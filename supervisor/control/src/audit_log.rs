@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex};
 
 use agentd_api::SessionId;
 use agentd_api::audit::{AuditList, AuditRecord, LONGEST_PATH};
@@ -22,6 +22,7 @@ use jiff::Timestamp;
 use tokio::sync::oneshot;
 
 use agentd_host::files::open_private_log;
+use agentd_metrics::Metrics;
 
 /// Maximum size of each of the two files, in bytes.
 const LONGEST: u64 = 8 << 20;
@@ -38,6 +39,7 @@ pub struct Audit {
     path: PathBuf,
     writer: SyncSender<Task>,
     rates: Mutex<Rates>,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Debug)]
@@ -54,33 +56,44 @@ impl Audit {
     ///
     /// Fails when the thread cannot be started. A file that cannot be written is no error: the log reports it, and
     /// journald has the records.
-    pub fn begin(state: &Path) -> io::Result<Self> {
+    pub fn begin(state: &Path, metrics: Arc<Metrics>) -> io::Result<Self> {
         let path = state.join("audit.jsonl");
         let (writer, tasks) = sync_channel(WAITING);
-        let mut log = Log { path: path.clone(), longest: LONGEST, file: None, failed: false };
+        let counter = Arc::clone(&metrics);
+        let mut log = Log { path: path.clone(), longest: LONGEST, file: None, failed: false, metrics: counter };
         std::thread::Builder::new().name("audit".to_owned()).spawn(move || log.write_all(&tasks))?;
-        Ok(Self { path, writer, rates: Mutex::default() })
+        Ok(Self { path, writer, rates: Mutex::default(), metrics })
     }
 
-    /// Records a call. Does not wait for the disk.
-    pub fn record(&self, mut record: AuditRecord) {
+    /// Records a call, and returns the record. `None` if the caller has too many records. Does not wait for the disk.
+    pub fn record(&self, mut record: AuditRecord) -> Option<AuditRecord> {
         cut(&mut record.path);
         if let Some(session) = &record.requester.session {
             let minute = record.time.as_second().div_euclid(60);
             let mut rates = self.rates.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            match rates.count(session, minute) {
-                Some(unrecorded) => record.unrecorded = unrecorded,
-                None => return,
-            }
+            let Some(unrecorded) = rates.count(session, minute) else {
+                self.metrics.audit_dropped.count([]);
+                return None;
+            };
+            record.unrecorded = unrecorded;
         }
         say(&record);
-        match self.writer.try_send(Task::Write(Box::new(record))) {
+        self.metrics.audit_records.count([]);
+        if record.code.is_some() {
+            self.metrics.audit_refusals.count([]);
+        }
+        match self.writer.try_send(Task::Write(Box::new(record.clone()))) {
             Ok(()) => {}
             Err(TrySendError::Full(_)) => {
+                self.metrics.audit_dropped.count([]);
                 tracing::warn!("cannot write the audit log fast enough; a record is lost");
             }
-            Err(TrySendError::Disconnected(_)) => tracing::error!("the thread that writes the audit log has ended"),
+            Err(TrySendError::Disconnected(_)) => {
+                self.metrics.audit_dropped.count([]);
+                tracing::error!("the thread that writes the audit log has ended");
+            }
         }
+        Some(record)
     }
 
     /// Reads the newest `limit` records that `wanted` accepts.
@@ -160,6 +173,7 @@ struct Log {
     file: Option<File>,
     /// Whether the last write failed. A series of failures is logged once.
     failed: bool,
+    metrics: Arc<Metrics>,
 }
 
 impl Log {
@@ -177,6 +191,7 @@ impl Log {
             Ok(()) => self.failed = false,
             Err(error) => {
                 self.file = None;
+                self.metrics.audit_dropped.count([]);
                 if !self.failed {
                     tracing::error!(
                         path = %self.path.display(), %error,
@@ -271,9 +286,9 @@ mod tests {
     async fn the_next_daemon_reads_the_records_back() {
         let state = tempfile::tempdir().unwrap();
         for number in 0..2 {
-            Audit::begin(state.path()).unwrap().record(record(number, None));
+            Audit::begin(state.path(), Arc::new(Metrics::new("0"))).unwrap().record(record(number, None));
         }
-        let audit = Audit::begin(state.path()).unwrap();
+        let audit = Audit::begin(state.path(), Arc::new(Metrics::new("0"))).unwrap();
         audit.record(record(2, None));
         // The threads of the earlier daemons write independently, so the test waits for their records.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
@@ -294,7 +309,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("audit.jsonl");
         std::fs::write(&path, "half a line\n").unwrap();
-        let mut log = Log { path: path.clone(), longest: 2000, file: None, failed: false };
+        let mut log =
+            Log { path: path.clone(), longest: 2000, file: None, failed: false, metrics: Arc::new(Metrics::new("0")) };
         for number in 0..10 {
             log.write(&record(number, None));
         }

@@ -4,9 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::event::{Cause, StopRequested};
-use agentd_api::label::Selector;
 use agentd_api::route::{PrerequisiteWait, Wait, Within};
-use agentd_api::session::{PermissionAnswer, Phase, PromptAccepted, PromptRequest, SessionList, SessionView, StopView};
+use agentd_api::session::{PermissionAnswer, Phase, PromptAccepted, PromptRequest, SessionView, StopView};
 use agentd_api::status::{AgentList, AgentView, Health, HealthView, VersionView};
 use agentd_api::{Call, Code, Problem};
 use agentd_keeper::caller::CallerClass;
@@ -26,6 +25,8 @@ use agentd_session::content;
 use agentd_session::{Command, LaunchTerms, Session};
 
 pub(super) type Answer = Result<Response<Body>, Problem>;
+/// The query keys `wait_for_prerequisites`, `force` and `degraded`.
+pub(super) type TermsKeys = (Option<PrerequisiteWait>, Option<bool>, Option<bool>);
 
 /// Maximum time that a removal waits for the end of the session.
 const LONGEST_END: Duration = Duration::from_mins(10);
@@ -61,35 +62,13 @@ pub(super) fn agents(context: &Context) -> Answer {
     json(&AgentList { agents })
 }
 
-pub(super) async fn list(context: &Context, stale: bool, label: Option<Selector>) -> Answer {
-    let mut list = SessionList {
-        sessions: context.sessions.list().await,
-        unreadable: context.sessions.unreadable(),
-        unchecked: Vec::new(),
-    };
-    if context.caller.who != CallerClass::Owner {
-        list.sessions.retain(|view| access::sees(&context.caller, view));
-        list.unreadable.clear();
-    }
-    if let Some(label) = label {
-        list.sessions.retain(|view| label.matches(&view.spec.labels));
-    }
-    if stale {
-        if matches!(context.caller.who, CallerClass::Stranger(_)) {
-            // agentd waits for these callers, so they must not wait for git.
-            access::owner_only(context, "only the owner and guests look for stale sessions")?;
-        }
-        (list.sessions, list.unchecked) = context.sessions.stale(list.sessions).await;
-    }
-    json(&list)
-}
-
 pub(super) async fn create(
     context: &Context,
     wait: Option<Wait>,
-    terms: LaunchTerms,
+    keys: TermsKeys,
     request: Request<Incoming>,
 ) -> Answer {
+    let terms = terms(context, keys)?;
     let key = idempotency_key(&request)?;
     if terms.is_forced() {
         access::owner_only(context, "only the owner forces or degrades a launch")?;
@@ -111,8 +90,9 @@ pub(super) async fn resume(
     session: &Session,
     wait: Option<Wait>,
     fresh: bool,
-    terms: LaunchTerms,
+    keys: TermsKeys,
 ) -> Answer {
+    let terms = terms(context, keys)?;
     context.sessions.resume(session, fresh, terms).await?;
     settled(context, session, wait).await;
     json(&session.view())
@@ -250,7 +230,7 @@ async fn settled(context: &Context, session: &Session, wait: Option<Wait>) {
     bounded(&context.closing, wait, session.wait_until(launched)).await;
 }
 
-async fn ended(closing: &CancellationToken, session: &Session, wait: Duration) {
+pub(super) async fn ended(closing: &CancellationToken, session: &Session, wait: Duration) {
     bounded(closing, wait, session.wait_until(|view| view.status.phase.is_over())).await;
 }
 
@@ -331,12 +311,7 @@ pub(super) fn idempotency_key(request: &Request<Incoming>) -> Result<Option<Stri
 
 /// Returns how a launch treats missing prerequisites and parts that cannot be provided. A degraded launch may wait, and
 /// `force` adds nothing to `degraded`.
-pub(super) fn terms(
-    context: &Context,
-    wait: Option<PrerequisiteWait>,
-    force: Option<bool>,
-    degraded: Option<bool>,
-) -> Result<LaunchTerms, Problem> {
+pub(super) fn terms(context: &Context, (wait, force, degraded): TermsKeys) -> Result<LaunchTerms, Problem> {
     let (force, requester) = (force.unwrap_or(false), context.requester());
     let degraded_by = degraded.unwrap_or(false).then(|| requester.clone());
     let Some(Within(wait)) = wait else {

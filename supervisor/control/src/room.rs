@@ -17,6 +17,7 @@ use agentd_keeper::caller::{Caller, CallerClass};
 use tokio_util::sync::CancellationToken;
 
 use agentd_config::StartSettings;
+use agentd_metrics::Held;
 
 /// Number of connections below which a caller may use the reserve.
 const FEW: usize = 4;
@@ -263,7 +264,7 @@ impl ConnectionPermit {
             share.calls = share.calls.saturating_sub(usize::from(is_first));
             share.streams += 1;
         });
-        Ok(StreamPermit(Arc::clone(self)))
+        Ok(StreamPermit(Arc::clone(self), None))
     }
 }
 
@@ -278,7 +279,15 @@ impl Drop for ConnectionPermit {
 
 /// The permit of a stream. Dropping the last of a connection makes the connection a call again.
 #[derive(Debug)]
-pub(super) struct StreamPermit(Arc<ConnectionPermit>);
+pub(super) struct StreamPermit(Arc<ConnectionPermit>, Option<Held>);
+
+impl StreamPermit {
+    /// Counts the stream in the metrics while the permit lives.
+    pub(super) fn counted(mut self, held: Held) -> Self {
+        self.1 = Some(held);
+        self
+    }
+}
 
 impl Drop for StreamPermit {
     fn drop(&mut self) {

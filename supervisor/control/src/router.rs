@@ -3,15 +3,15 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd_api::prerequisite::Requester;
 use agentd_api::route::{self, Within};
 use agentd_api::{Call, Code, Problem, Route};
 use agentd_keeper::caller::{Caller, CallerClass};
-use hyper::body::Incoming;
-use hyper::header::{ALLOW, HeaderName, HeaderValue, WWW_AUTHENTICATE};
-use hyper::{Request, Response, StatusCode};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue, WWW_AUTHENTICATE};
+use hyper::{Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument as _;
 
@@ -20,15 +20,18 @@ use super::handlers::Answer;
 use super::named::Named;
 use super::operations::Operations;
 use super::room::{ConnectionPermit, NoRoom, StreamPermit};
+use super::stream::Window;
 use super::tcp::Gate;
 use super::{
-    Body, access, acp, agents, audit, doctor, drain, environment, handlers, note, plugins, prerequisites, problem,
-    prune, readiness, repositories, schedules, scripts, secrets, session_context, session_spec, snapshots, stream,
-    validation,
+    Body, access, acp, agents, audit, bulk, description, doctor, drain, environment, feed, handlers, list, metrics,
+    note, plugins, prerequisites, problem, prune, readiness, repositories, schedules, scripts, secrets,
+    session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
+use agentd_feed::Feed;
 use agentd_host::exhausted;
+use agentd_metrics::NO_ROUTE;
 use agentd_session::Sessions;
 use agentd_session::generation::Generation;
 use agentd_session::schedules::Schedules;
@@ -45,7 +48,10 @@ pub(crate) struct Context {
     /// The TCP listener and its token.
     pub tcp: Arc<TcpEndpoint>,
     pub audit: Arc<Audit>,
+    /// The events of all sessions and of the daemon.
+    pub feed: Arc<Feed>,
     pub acp: Arc<acp::Hub>,
+    pub lists: Arc<list::Lists>,
     /// Cancelled when the endpoint closes. Waiting requests are then answered with the present state, and streams
     /// end.
     pub closing: CancellationToken,
@@ -58,7 +64,10 @@ pub(crate) struct Context {
 impl Context {
     /// Counts the connection as a stream while the returned value lives. Refuses when there are too many streams.
     pub(super) fn stream(&self) -> Result<Option<StreamPermit>, Problem> {
-        self.permit.as_ref().map(|permit| permit.stream().map_err(NoRoom::problem)).transpose()
+        let Some(permit) = &self.permit else { return Ok(None) };
+        let counted =
+            permit.stream().map_err(NoRoom::problem)?.counted(self.generation.daemon.metrics.streams.hold([]));
+        Ok(Some(counted))
     }
 }
 
@@ -91,10 +100,21 @@ impl Admission {
     }
 }
 
+/// Returns the answer to `HEAD`: the headers of the answer to `GET` (RFC 9110 section 9.3.2).
+fn without_body(response: Response<Body>) -> Response<Body> {
+    let (mut head, body) = response.into_parts();
+    // A stream and an answer without content have no length.
+    if let Some(length) = body.size_hint().exact().filter(|_| head.status != StatusCode::NOT_MODIFIED) {
+        head.headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+    Response::from_parts(head, super::full(""))
+}
+
 static REQUESTS: AtomicU64 = AtomicU64::new(1);
 
 /// Answers one request. An error becomes a problem document.
 pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+    let begun = Instant::now();
     let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (route, named) = (route::find(method.as_str(), &path), Named::of(&path));
@@ -121,10 +141,17 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
             response
         }
     };
+    if method == Method::HEAD {
+        response = without_body(response);
+    }
     if audit::is_recorded(&method, route) {
         let audited = Audited { method: &method, path: &path, named: named.as_ref() };
         audited.record(&context, &id, &response, refusal);
     }
+    let (metrics, route) = (&context.generation.daemon.metrics, route.map(|route| route.to_string()));
+    let route = route.as_deref().unwrap_or(NO_ROUTE);
+    metrics.requests.count([route, response.status().as_str()]);
+    metrics.request_duration.observe([route], begun.elapsed());
     if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(HeaderName::from_static("x-request-id"), id);
     }
@@ -138,7 +165,7 @@ const TAKEOVER: Duration = Duration::from_secs(5);
 /// Waits until the sessions of the call are shown in their present state instead of the stored one.
 async fn wait_for_takeover(context: &Context, route: Route, named: Option<&Named>) {
     let current = async {
-        if matches!(route, Route::Sessions | Route::CreateSession) {
+        if matches!(route, Route::Sessions | Route::CreateSession | Route::Feed) || is_bulk(route) {
             context.sessions.are_current().await;
         } else if let Some(named) = named
             && let Ok(session) = named.session(&context.sessions).await
@@ -147,6 +174,11 @@ async fn wait_for_takeover(context: &Context, route: Route, named: Option<&Named
         }
     };
     let _ = tokio::time::timeout(TAKEOVER, current).await;
+}
+
+/// Reports whether the call selects among all sessions.
+fn is_bulk(route: Route) -> bool {
+    matches!(route, Route::BulkStop | Route::BulkResume | Route::BulkRemove | Route::BulkAnswer)
 }
 
 /// Reports whether the caller wants the call to wait for its result.
@@ -202,7 +234,9 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
     match call {
         Call::Health {} => handlers::health(),
         Call::Readiness {} => readiness::ready(context),
+        Call::Metrics {} => Ok(metrics::page(context, &request)),
         Call::Version {} => handlers::version(context),
+        Call::Description {} => Ok(description::show(request.headers())),
         Call::Agents {} => handlers::agents(context),
         Call::AddAgent {} => agents::add(context, request).await,
         Call::Catalogue { agent, versions } => agents::catalogue(context, agent, versions.unwrap_or(false)).await,
@@ -215,9 +249,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::CheckPrerequisite { name } => prerequisites::check(context, &name, request).await,
         Call::ForeseeReload {} => plugins::reload(context, true).await,
         Call::Reload { dry_run } => plugins::reload(context, dry_run.unwrap_or(false)).await,
-        Call::Drain { wait } => drain::show(context, wait).await,
-        Call::BeginDrain { wait } => drain::begin(context, wait).await,
-        Call::UndoDrain { wait } => drain::undo(context, wait).await,
+        Call::Drain { .. } | Call::BeginDrain { .. } | Call::UndoDrain { .. } => drain::answer(context, call).await,
         Call::Scripts { directory, diff } => scripts::scripts(context, directory, diff.unwrap_or(false)).await,
         Call::AllowScripts {} => scripts::decide_scripts(context, true, request).await,
         Call::DenyScripts {} => scripts::decide_scripts(context, false, request).await,
@@ -236,10 +268,9 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::SetSchedule { schedule } => schedules::set(context, schedule, request).await,
         Call::RemoveSchedule { schedule } => schedules::remove(context, schedule).await,
         Call::RunSchedule { schedule, due } => schedules::run(context, schedule, due.unwrap_or(false), request).await,
-        Call::Sessions { stale, label } => handlers::list(context, stale.unwrap_or(false), label).await,
+        Call::Sessions { .. } => list::sessions(context, call, request.headers()).await,
         Call::CreateSession { wait, wait_for_prerequisites, force, degraded } => {
-            let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
-            handlers::create(context, wait, terms, request).await
+            handlers::create(context, wait, (wait_for_prerequisites, force, degraded), request).await
         }
         Call::Session { .. } => session_spec::show(&session().await?),
         Call::ChangeSpec { .. } => session_spec::change(context, session().await?, request).await,
@@ -254,8 +285,12 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::RemoveSession { session: id, force } => {
             handlers::remove(context, id, session().await, force.unwrap_or(false)).await
         }
-        Call::Events { after, last, follow, .. } => {
-            stream::events(context, session().await?, (after, last, follow), &request).await
+        Call::Events { after, last, follow, before, limit, .. } => {
+            let window = Window { after, last, follow, before, limit };
+            stream::events(context, session().await?, window, &request).await
+        }
+        Call::Feed { .. } | Call::BulkStop {} | Call::BulkResume {} | Call::BulkRemove {} | Call::BulkAnswer {} => {
+            answer_many(context, call, request).await
         }
         Call::Environment { at, values, .. } => {
             environment::show(context, &session().await?, at, values.unwrap_or(false)).await
@@ -280,7 +315,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::CancelTurn { turn, .. } => handlers::cancel(context, &session().await?, Some(&turn)).await,
         Call::Stop { session: id, wait } => handlers::stop(context, id, session().await, wait).await,
         Call::Resume { wait, new_conversation, wait_for_prerequisites, force, degraded, .. } => {
-            let terms = handlers::terms(context, wait_for_prerequisites, force, degraded)?;
+            let terms = (wait_for_prerequisites, force, degraded);
             handlers::resume(context, &session().await?, wait, new_conversation.unwrap_or(false), terms).await
         }
         Call::AcpSend { .. } | Call::AcpStream { .. } | Call::AcpEnd { .. } => {
@@ -291,7 +326,22 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
     }
 }
 
-fn not_offered(method: &hyper::Method, path: &str) -> Problem {
+/// Makes a call on many sessions.
+async fn answer_many(context: &Context, call: Call, request: Request<Incoming>) -> Answer {
+    match call {
+        Call::Feed { after, last, follow, before, limit, kind, session, label } => {
+            let window = Window { after, last, follow, before, limit };
+            feed::events(context, feed::Query { window, kind, session, label }, &request).await
+        }
+        Call::BulkStop {} => bulk::stop(context, request).await,
+        Call::BulkResume {} => bulk::resume(context, request).await,
+        Call::BulkRemove {} => bulk::remove(context, request).await,
+        Call::BulkAnswer {} => bulk::answer(context, request).await,
+        other => Err(Problem::new(Code::Internal, format!("internal error: {other} is no call on many sessions"))),
+    }
+}
+
+fn not_offered(method: &Method, path: &str) -> Problem {
     match route::allowed(path) {
         None => Problem::new(Code::NoSuchPath, format!("there is no {path:?}"))
             .hint("docs/reference/routes.md lists the paths"),

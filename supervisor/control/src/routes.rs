@@ -58,7 +58,7 @@ impl Access {
 pub fn access(route: Route) -> Access {
     match route {
         Route::Health => Access::Public,
-        Route::Readiness | Route::Sessions => Access::Guest,
+        Route::Readiness | Route::Description | Route::Sessions | Route::Feed => Access::Guest,
         Route::Session
         | Route::Events
         | Route::Environment
@@ -77,7 +77,8 @@ pub fn access(route: Route) -> Access {
         | Route::CheckSessionPrerequisites => Access::Own,
         Route::Prompt | Route::Cancel | Route::CancelTurn | Route::Stop => Access::Parent,
         Route::CreateSession => Access::Creator,
-        Route::Version
+        Route::Metrics
+        | Route::Version
         | Route::Agents
         | Route::AddAgent
         | Route::AgentStart
@@ -111,6 +112,10 @@ pub fn access(route: Route) -> Access {
         | Route::ChangeSpec
         | Route::AddRepository
         | Route::RemoveRepository
+        | Route::BulkStop
+        | Route::BulkResume
+        | Route::BulkRemove
+        | Route::BulkAnswer
         | Route::RotateKey
         | Route::Keep
         | Route::Prune
@@ -136,6 +141,7 @@ pub(super) fn reveals(route: Route) -> bool {
             | Route::Environment
             | Route::EnvironmentDifference
             | Route::Events
+            | Route::Feed
             | Route::ScriptProposal
             | Route::Note
             | Route::Scripts

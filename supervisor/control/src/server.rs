@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::acp::{Dial, Hub};
+use super::list::Lists;
 use super::operations::Operations;
 use super::room::{Bounds, ConnectionPermit, NoRoom, Party, Room};
 use super::router::{self, Admission};
@@ -38,6 +39,7 @@ use super::socket::{Socket, SocketState};
 use super::tcp::{self, Gate};
 use crate::audit_log::Audit;
 use crate::tcp_listener::TcpEndpoint;
+use agentd_feed::Feed;
 use agentd_host::guest::Arrival;
 use agentd_session::Sessions;
 use agentd_session::generation::Generations;
@@ -55,8 +57,12 @@ pub struct Served {
     /// The TCP listener and its token.
     pub tcp: Arc<TcpEndpoint>,
     pub audit: Arc<Audit>,
+    /// The events of all sessions and of the daemon.
+    pub feed: Arc<Feed>,
     /// The clients of `/acp`.
     pub acp: Arc<Hub>,
+    /// Kept answers of lists.
+    pub lists: Arc<Lists>,
     /// Closes the endpoint when cancelled.
     pub closing: CancellationToken,
 }
@@ -290,7 +296,11 @@ impl Acceptor {
                 // Over TCP the token arrives with the request.
                 Ok(permit) if is_tcp => acceptor.serve(stream, caller, Some(permit.unproven())).await,
                 Ok(permit) => acceptor.serve(stream, caller, Some(permit)).await,
-                Err(full) => acceptor.refuse(stream, full).await,
+                Err(full) => {
+                    let metrics = &acceptor.served.generations.now().daemon.metrics;
+                    metrics.connections_refused.count([if is_tcp { "tcp" } else { "socket" }]);
+                    acceptor.refuse(stream, full).await;
+                }
             }
         });
     }
@@ -406,7 +416,8 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let asked = begun.clone();
     let service = service_fn(move |request| {
         asked.cancel();
-        let Served { generations, sessions, schedules, operations, tcp, audit, acp, closing } = served.clone();
+        let Served { generations, sessions, schedules, operations, tcp, audit, feed, acp, lists, closing } =
+            served.clone();
         let (admission, caller, permit) = (admission.clone(), Arc::clone(&caller), permit.clone());
         let context = router::Context {
             generation: generations.now(),
@@ -415,7 +426,9 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             operations,
             tcp,
             audit,
+            feed,
             acp,
+            lists,
             closing,
             admission,
             caller,

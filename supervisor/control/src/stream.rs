@@ -14,7 +14,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -29,10 +29,73 @@ pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A comment of server-sent events, which a client skips.
 pub(super) const BEAT: Bytes = Bytes::from_static(b": alive\n\n");
 
+/// Number of events in a page without `limit`.
+const PAGE: u64 = 100;
+/// Maximum of `limit`.
+const LONGEST_PAGE: u64 = 1000;
+
+/// Form of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Format {
+pub(super) enum Format {
     Sse,
     Ndjson,
+}
+
+impl Format {
+    /// Returns the form that the request accepts.
+    pub(super) fn of(request: &Request<Incoming>) -> Self {
+        let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        if accepts.contains("text/event-stream") { Self::Sse } else { Self::Ndjson }
+    }
+
+    /// Makes the response that streams the frames.
+    pub(super) fn response(self, receiver: mpsc::Receiver<Result<Frame<Bytes>, io::Error>>) -> Response<Body> {
+        let mut response = Response::new(StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync());
+        let kind = match self {
+            Self::Sse => "text/event-stream",
+            Self::Ndjson => "application/x-ndjson",
+        };
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        response
+    }
+}
+
+/// Query keys that choose a part of a stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Window {
+    pub(super) after: Option<u64>,
+    pub(super) last: Option<u64>,
+    pub(super) follow: Option<bool>,
+    pub(super) before: Option<u64>,
+    pub(super) limit: Option<u64>,
+}
+
+impl Window {
+    /// Returns the position before which a page ends, with the length of the page. `None` if no page is requested.
+    pub(super) fn page(self) -> Result<Option<(u64, u64)>, Problem> {
+        let refused = |detail: &str, hint: &str| Err(Problem::new(Code::InvalidRequest, detail).hint(hint));
+        let Some(before) = self.before else {
+            return match self.limit {
+                Some(_) => {
+                    refused("`limit` is the length of a page, and needs `before`", "use last=N without `before`")
+                }
+                None => Ok(None),
+            };
+        };
+        if self.after.is_some() || self.last.is_some() || self.follow == Some(true) {
+            return refused(
+                "`before` requests one page, and excludes `after`, `last` and `follow=true`",
+                "request the page alone, then follow from its last event",
+            );
+        }
+        let limit = self.limit.unwrap_or(PAGE);
+        if !(1..=LONGEST_PAGE).contains(&limit) {
+            let detail = format!("a page of {limit} events is not possible");
+            return refused(&detail, &format!("limit is a whole number from 1 to {LONGEST_PAGE}"));
+        }
+        Ok(Some((before, limit)))
+    }
 }
 
 /// Position at which a subscription begins.
@@ -42,25 +105,41 @@ enum Start {
     After(u64),
     /// With this number of last events.
     Last(u64),
+    /// After the event with this sequence number, or with the oldest that is kept.
+    Page(u64),
 }
 
 /// Implements `GET /v1/sessions/{id}/events`.
 pub(super) async fn events(
     context: &Context,
     session: Session,
-    (after, last, follow): (Option<u64>, Option<u64>, Option<bool>),
+    window: Window,
     request: &Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
-    let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
-    let format = if accepts.contains("text/event-stream") { Format::Sse } else { Format::Ndjson };
-    let (start, follow) = (start(request, after, last)?, follow.unwrap_or(true));
-    let (directory, upto) = (session.directory().clone(), session.view().status.last_seq);
+    let format = Format::of(request);
+    let (directory, mut upto) = (session.directory().clone(), session.view().status.last_seq);
+    let page = window.page()?;
+    let (start, follow) = match page {
+        // The page is cut at the oldest record, since a page begins where the reader wants the newest records.
+        Some((before, limit)) => {
+            upto = upto.min(before.saturating_sub(1));
+            (Start::Page(upto.saturating_sub(limit)), false)
+        }
+        None => (
+            start(request, window.after, window.last)?,
+            window.follow.unwrap_or(true) && request.method() != Method::HEAD,
+        ),
+    };
     // The first chunk is read before the response begins: segments can be removed at any time. A status tells
     // about removed events better than a stream that breaks.
     let begin = move || {
         let mut reader = match start {
             Start::After(seq) => Reader::open(&directory, seq),
             Start::Last(count) => Reader::open_last(&directory, count),
+            Start::Page(seq) => {
+                let oldest = agentd_journal::first_seq(&directory)?;
+                Reader::open(&directory, if seq + 1 < oldest { 0 } else { seq })
+            }
         }?;
         let (first, broken) = read_chunk(&mut reader, upto, format);
         broken.map_or(Ok((reader, first)), Err)
@@ -88,48 +167,56 @@ pub(super) async fn events(
         let _stream = stream;
         tokio::select! {
             () = closing.cancelled() => {}
-            () = pump(reader, first, &session, format, follow, &sender) => {}
+            () = pump(reader, first, &session, format, (follow, upto), &sender) => {}
         }
     });
-    let body = StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync();
-    let mut response = Response::new(body);
-    let kind = match format {
-        Format::Sse => "text/event-stream",
-        Format::Ndjson => "application/x-ndjson",
-    };
-    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
-    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    Ok(format.response(receiver))
 }
 
 /// Returns the start of the stream. `Last-Event-ID` overrides `?after=`, since a browser that reconnects repeats
 /// its first address.
 fn start(request: &Request<Incoming>, after: Option<u64>, last: Option<u64>) -> Result<Start, Problem> {
-    let Some(header) = request.headers().get("last-event-id") else {
-        return Ok(match (after, last) {
-            (None, Some(count)) => Start::Last(count),
-            (after, _) => Start::After(after.unwrap_or(0)),
-        });
-    };
-    let text = header.to_str().unwrap_or("?");
-    let number = text.parse::<u64>().map_err(|_| {
-        Problem::new(Code::InvalidRequest, format!("Last-Event-ID is {text:?}, which is not a sequence number"))
-            .hint("use the sequence number (seq) of an event, a whole number from 0")
-    })?;
-    Ok(Start::After(number))
+    if let Some(number) = last_event(request, "sequence number (seq)")? {
+        return Ok(Start::After(number));
+    }
+    Ok(match (after, last) {
+        (None, Some(count)) => Start::Last(count),
+        (after, _) => Start::After(after.unwrap_or(0)),
+    })
 }
 
-type Sender = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;
+/// Returns the header `Last-Event-ID`. `number` names the number for messages.
+pub(super) fn last_event(request: &Request<Incoming>, number: &str) -> Result<Option<u64>, Problem> {
+    let Some(header) = request.headers().get("last-event-id") else { return Ok(None) };
+    let text = header.to_str().unwrap_or("?");
+    let parsed = text.parse::<u64>().map_err(|_| {
+        Problem::new(Code::InvalidRequest, format!("Last-Event-ID is {text:?}, which is not a {number}"))
+            .hint(format!("use the {number} of an event, a whole number from 0"))
+    })?;
+    Ok(Some(parsed))
+}
+
+pub(super) type Sender = mpsc::Sender<Result<Frame<Bytes>, io::Error>>;
 
 /// Sends the first chunk, then all further records. Ends when the client disconnects, when the session is removed,
 /// or at the end without `follow`.
-async fn pump(mut reader: Reader, first: Bytes, session: &Session, format: Format, follow: bool, sender: &Sender) {
+///
+/// A stream that does not follow ends at the record `end`.
+async fn pump(
+    mut reader: Reader,
+    first: Bytes,
+    session: &Session,
+    format: Format,
+    (follow, end): (bool, u64),
+    sender: &Sender,
+) {
     let mut published = session.watch();
     if !first.is_empty() && sender.send(Ok(Frame::data(first))).await.is_err() {
         return;
     }
     loop {
-        let upto = published.borrow_and_update().view.status.last_seq;
+        let present = published.borrow_and_update().view.status.last_seq;
+        let upto = if follow { present } else { end };
         loop {
             let read = agentd_host::work::blocking(move || {
                 let chunk = read_chunk(&mut reader, upto, format);

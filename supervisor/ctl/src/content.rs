@@ -10,15 +10,15 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::args::run::FileArgs;
 use crate::error::Error;
-use crate::spec::absolute;
+use crate::machine::Machine;
 
 /// Maximum size of a file in bytes that a prompt contains. Of a larger one the agent gets the address.
 const LARGEST: u64 = 8 << 20;
 /// Name of standard input.
 const STDIN: &str = "-";
 
-/// Reads the files and images of the command line.
-pub(crate) fn parts(args: &FileArgs) -> Result<Vec<PromptPart>, Error> {
+/// Reads the files and images of the command line, for an agent on `machine`.
+pub(crate) fn parts(args: &FileArgs, machine: &Machine) -> Result<Vec<PromptPart>, Error> {
     let both = args.file.iter().chain(&args.image);
     if both.filter(|path| path.as_os_str() == STDIN).count() > 1 {
         return Err(Error::Usage {
@@ -26,27 +26,36 @@ pub(crate) fn parts(args: &FileArgs) -> Result<Vec<PromptPart>, Error> {
             hint: "give `-` for one file or image only".to_owned(),
         });
     }
-    let files = args.file.iter().map(|path| part(path, false));
-    files.chain(args.image.iter().map(|path| part(path, true))).collect()
+    let files = args.file.iter().map(|path| part(path, false, machine));
+    files.chain(args.image.iter().map(|path| part(path, true, machine))).collect()
 }
 
-/// Reads a file, a directory or standard input.
-fn part(path: &Path, is_image: bool) -> Result<PromptPart, Error> {
+/// Reads a file, a directory or standard input of this machine.
+fn part(path: &Path, is_image: bool, machine: &Machine) -> Result<PromptPart, Error> {
     let failed = |source: io::Error| Error::File { path: path.to_owned(), source };
     let (uri, bytes) = if path.as_os_str() == STDIN {
         let mut bytes = Vec::new();
         io::stdin().take(LARGEST + 1).read_to_end(&mut bytes).map_err(Error::Input)?;
         (None, bytes)
     } else {
-        let path = absolute(path)?;
+        let path = Machine::This.absolute(path)?;
         let facts = path.metadata().map_err(failed)?;
-        if facts.is_dir() && !is_image {
-            return Ok(link(&path, None));
+        let is_linked = !is_image && (facts.is_dir() || facts.len() > LARGEST);
+        if is_linked && let Some(host) = machine.other() {
+            let detail =
+                format!("{} is a directory or a large file, which agents on {host} cannot read", path.display());
+            let hint = format!("give files of at most {} MiB, or name a path on {host} in the prompt", LARGEST >> 20);
+            return Err(Error::Usage { detail, hint });
         }
-        if facts.len() > LARGEST && !is_image {
-            return Ok(link(&path, Some(facts.len())));
+        if is_linked {
+            return Ok(link(&path, (!facts.is_dir()).then_some(facts.len())));
         }
-        (Some(address(&path)), std::fs::read(&path).map_err(failed)?)
+        let uri = match machine {
+            Machine::This => address(&path),
+            // The path would name another file there.
+            Machine::Other(_) => format!("attachment:{}", escaped(Path::new(path.file_name().unwrap_or_default()))),
+        };
+        (Some(uri), std::fs::read(&path).map_err(failed)?)
     };
     if bytes.len() as u64 > LARGEST {
         let detail = format!("{} has more than {} MiB", path.display(), LARGEST >> 20);
@@ -66,7 +75,7 @@ fn part(path: &Path, is_image: bool) -> Result<PromptPart, Error> {
 
 /// Returns the part for a file that a text names, if it is readable: a link for a directory and for a large file.
 pub(crate) fn named(path: &Path) -> Option<PromptPart> {
-    path.exists().then(|| part(path, false).ok()).flatten()
+    path.exists().then(|| part(path, false, &Machine::This).ok()).flatten()
 }
 
 fn resource(uri: String, bytes: Vec<u8>) -> PromptPart {
@@ -106,7 +115,11 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
 
 /// Returns the address of a file (RFC 8089).
 pub(crate) fn address(path: &Path) -> String {
-    format!("file://{}", percent_encode(path.as_os_str().as_encoded_bytes(), ESCAPED))
+    format!("file://{}", escaped(path))
+}
+
+fn escaped(path: &Path) -> impl std::fmt::Display {
+    percent_encode(path.as_os_str().as_encoded_bytes(), ESCAPED)
 }
 
 /// Returns the media type of an image that models take, by its first bytes.
@@ -120,7 +133,7 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// Returns the files that words of a text name, as `@path`. A path is relative to `directory`.
+/// Returns the files of this machine that words of a text name, as `@path`. A path is relative to `directory`.
 pub(crate) fn mentioned(text: &str, directory: &Path) -> Vec<PromptPart> {
     let mut paths: Vec<PathBuf> = Vec::new();
     for word in text.split_whitespace().filter_map(|word| word.strip_prefix('@')) {
@@ -155,7 +168,8 @@ mod tests {
         std::fs::write(at("d.bin"), [0, 1, 255]).unwrap();
         std::fs::File::create(at("e.log")).unwrap().set_len(LARGEST + 1).unwrap();
         let (text, image, bytes, large) = (at("a b.rs"), at("c.png"), at("d.bin"), at("e.log"));
-        let parts = parts(&args(&[&text, &image, &bytes, &large, directory.path()], &[&image])).unwrap();
+        let parts =
+            parts(&args(&[&text, &image, &bytes, &large, directory.path()], &[&image]), &Machine::This).unwrap();
         let kinds: Vec<String> = parts.iter().map(PromptPart::describe).collect();
         let name = directory.path().file_name().unwrap().to_string_lossy();
         let folder = format!("link {name}");
@@ -176,7 +190,7 @@ mod tests {
             (args(&[&directory.path().join("none")], &[]), "none"),
             (args(&[stdin], &[stdin]), "named twice"),
         ] {
-            let error = parts(&args).unwrap_err().to_string();
+            let error = parts(&args, &Machine::This).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
         }
     }

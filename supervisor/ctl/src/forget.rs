@@ -38,12 +38,12 @@ impl Forgetting {
         if !view.status.deletes_conversations {
             return Self::stays("it offers no deletion of a conversation");
         }
-        if matches!(client.way(), Way::Tcp { .. } | Way::Inside(_)) {
+        if matches!(client.way(), Way::Tcp { .. } | Way::Ssh(_) | Way::Inside(_)) {
             return Self::stays("it is deleted only at the machine of the session");
         }
         let shares = |other: &SessionView| other.id != view.id && other.status.conversation == view.status.conversation;
-        match client.list(None).await {
-            Ok(list) if list.value.sessions.iter().any(shares) => return Self::stays("another session has it too"),
+        match client.sessions(&["status.conversation"]).await {
+            Ok(sessions) if sessions.iter().any(shares) => return Self::stays("another session has it too"),
             Ok(_) => {}
             Err(error) => return Self::stays(&error.to_string()),
         }

@@ -9,27 +9,22 @@ mod attach;
 mod client;
 mod commands;
 mod compatibility;
-mod completion;
 mod content;
 mod conversation;
-mod details;
 mod documents;
 mod editor;
 mod error;
-mod failure;
 mod forget;
-mod form;
 mod input;
+mod machine;
 mod mcp;
 mod output;
 mod parent;
-mod prerequisite;
 mod reach;
 mod render;
 mod repository;
 mod running_agent;
 mod service;
-mod session;
 mod spec;
 mod spec_patch;
 mod start;
@@ -44,6 +39,7 @@ mod workflow;
 
 use std::process::ExitCode;
 
+use agentd_describe::{completion, details, failure, form, prerequisite, session};
 use clap::Parser;
 
 use crate::args::Cli;

@@ -8,16 +8,16 @@ use agentd_api::spec::Workspace;
 
 use crate::args::repository::WorkspaceArgs;
 use crate::error::Error;
-use crate::spec::absolute;
+use crate::machine::Machine;
 use crate::workflow::requested;
 
-/// Returns the address of a repository: a path of an existing directory becomes absolute.
-pub(crate) fn address(source: &str) -> Result<String, Error> {
+/// Returns the address of a repository for `machine`: a path of an existing directory of this machine becomes absolute.
+pub(crate) fn address(source: &str, machine: &Machine) -> Result<String, Error> {
     let path = Path::new(source);
-    if source.contains("://") || source.starts_with('/') || !path.is_dir() {
+    if source.contains("://") || source.starts_with('/') || *machine != Machine::This || !path.is_dir() {
         return Ok(source.to_owned());
     }
-    absolute(path).map(|path| path.display().to_string())
+    machine.absolute(path).map(|path| path.display().to_string())
 }
 
 /// Splits `SOURCE#BRANCH`.
@@ -45,9 +45,13 @@ pub(crate) fn line(view: &RepositoryView) -> String {
 }
 
 /// Returns the repository that contains a directory: the top directory of its main working tree, or the directory of a
-/// bare repository. A worktree may be removed before a worktree that is made from it.
-fn repository_of(directory: &Path) -> Result<PathBuf, Error> {
-    let directory = absolute(directory)?;
+/// bare repository. A worktree may be removed before a worktree that is made from it. On another machine, `directory`
+/// must be that directory.
+fn repository_of(directory: &Path, machine: &Machine) -> Result<PathBuf, Error> {
+    let directory = machine.absolute(directory)?;
+    if *machine != Machine::This {
+        return Ok(directory);
+    }
     let is_bare = |path: &Path| path.join("objects").is_dir() && path.join("HEAD").is_file();
     let found = directory.ancestors().find(|above| above.join(".git").exists() || is_bare(above));
     let found = found.ok_or_else(|| Error::Usage {
@@ -76,22 +80,28 @@ fn plain_name(repository: &RepositorySpec) -> Option<String> {
 }
 
 /// Adds the requested workspace and repositories to a specification. `directory` is the given one.
-pub(crate) fn add(spec: SessionSpec, args: &WorkspaceArgs, directory: Option<PathBuf>) -> Result<SessionSpec, Error> {
+pub(crate) fn add(
+    spec: SessionSpec,
+    args: &WorkspaceArgs,
+    directory: Option<PathBuf>,
+    machine: &Machine,
+) -> Result<SessionSpec, Error> {
     let clone = |text: &String| {
         let (source, branch) = with_branch(text);
-        Ok(RepositorySpec { branch, ..RepositorySpec::clone_of(address(source)?) })
+        Ok(RepositorySpec { branch, ..RepositorySpec::clone_of(address(source, machine)?) })
     };
     let mut repos = args.repo.iter().map(clone).collect::<Result<Vec<_>, Error>>()?;
     let mut inside = directory;
     if let Some(text) = &args.worktree {
         let (source, branch) = with_branch(text);
         let source = if source.is_empty() { "." } else { source };
-        let worktree = RepositorySpec { branch, ..RepositorySpec::worktree_of(repository_of(Path::new(source))?) };
+        let main = repository_of(Path::new(source), machine)?;
+        let worktree = RepositorySpec { branch, ..RepositorySpec::worktree_of(main) };
         let worktree = RepositorySpec { name: plain_name(&worktree), ..worktree };
         inside = inside.or_else(|| Some(worktree.place()));
         repos.insert(0, worktree);
     }
-    let workflow = requested(&args.workflow)?;
+    let workflow = requested(&args.workflow, machine)?;
     let spec = SessionSpec { workflow, ..spec };
     if args.parent.is_some() {
         return Ok(SessionSpec { repos, parent: args.parent.clone(), ..spec });
@@ -120,7 +130,9 @@ mod tests {
 
     #[test]
     fn repositories_have_a_branch_behind_a_hash() {
-        let spec = add(SessionSpec::new("/w"), &args(false, &["https://h/web#v2", "/no/where"], None), None).unwrap();
+        let spec =
+            add(SessionSpec::new("/w"), &args(false, &["https://h/web#v2", "/no/where"], None), None, &Machine::This)
+                .unwrap();
         assert_eq!((spec.workspace, spec.directory.as_path()), (None, Path::new("/w")));
         let found: Vec<_> = spec.repos.iter().map(|one| (one.url.as_deref().unwrap(), one.branch.as_deref())).collect();
         assert_eq!(found, [("https://h/web", Some("v2")), ("/no/where", None)]);
@@ -133,19 +145,22 @@ mod tests {
         std::fs::create_dir_all(app.join(".git")).unwrap();
         std::fs::create_dir(app.join("src")).unwrap();
         let text = format!("{}#fix", app.join("src").display());
-        let spec = add(SessionSpec::new("/w"), &args(false, &[], Some(&text)), None).unwrap();
+        let spec = add(SessionSpec::new("/w"), &args(false, &[], Some(&text)), None, &Machine::This).unwrap();
         assert_eq!((spec.workspace, spec.directory.as_path()), (Some(Workspace::New), Path::new("app")));
         assert_eq!(spec.repos[0], RepositorySpec { branch: Some("fix".into()), ..RepositorySpec::worktree_of(&app) });
-        let other = add(SessionSpec::new("/w"), &args(true, &[], None), None).unwrap();
+        let other = add(SessionSpec::new("/w"), &args(true, &[], None), None, &Machine::This).unwrap();
         assert_eq!(other.directory, Path::new(""));
         // A worktree of it belongs to the same repository, and the name of a directory may be no name.
         let tree = top.path().join("a tree");
         std::fs::create_dir(&tree).unwrap();
         let git = app.join(".git/worktrees/tree");
         std::fs::write(tree.join(".git"), format!("gitdir: {}\n", git.display())).unwrap();
-        assert_eq!(repository_of(&tree).unwrap(), app);
+        assert_eq!(repository_of(&tree, &Machine::This).unwrap(), app);
         let odd = RepositorySpec::worktree_of("/src/.a tree");
         assert_eq!(plain_name(&odd).as_deref(), Some("a-tree"));
-        assert!(add(SessionSpec::new("/w"), &args(false, &[], Some("/")), None).is_err(), "it is in no repository");
+        assert!(
+            add(SessionSpec::new("/w"), &args(false, &[], Some("/")), None, &Machine::This).is_err(),
+            "it is in no repository"
+        );
     }
 }

@@ -16,12 +16,14 @@ use agentd_api::{ByteString, Code};
 use crate::args::{EnvFrom, IsolationArg, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
 use crate::client::{Client, Document, Terms};
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::repository;
 
 /// Refuses a prompt of one word that names an agent or a directory: the user forgot a flag.
 pub(crate) async fn is_no_prompt(client: &Client, args: &SpecArgs) -> Result<(), Error> {
     let [word] = args.text.as_slice() else { return Ok(()) };
-    let flag = if word.contains('/') && Path::new(word).is_dir() || word == "." || word == ".." {
+    let is_here = client.machine() == Machine::This;
+    let flag = if is_here && word.contains('/') && Path::new(word).is_dir() || word == "." || word == ".." {
         "--dir"
     } else if args.agent.is_none()
         && args.command.is_empty()
@@ -41,16 +43,15 @@ pub(crate) async fn is_no_prompt(client: &Client, args: &SpecArgs) -> Result<(),
     })
 }
 
-/// Builds the spec of a session from the arguments. The daemon refuses mistakes that only it can detect.
-pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
+/// Builds the spec of a session on `machine` from the arguments. The daemon refuses mistakes that only it can detect.
+pub(crate) fn spec(args: SpecArgs, machine: &Machine) -> Result<SessionSpec, Error> {
     let env_setup = args
         .env_setup
         .map(|path| std::fs::read_to_string(&path).map_err(|source| Error::File { path, source }))
         .transpose()?;
     let prompt = args.prompt.or_else(|| (!args.text.is_empty()).then(|| args.text.join(" ")));
     let is_elsewhere = args.workspace.workspace || args.workspace.worktree.is_some() || args.workspace.parent.is_some();
-    let directory =
-        if is_elsewhere { PathBuf::new() } else { absolute(args.dir.as_deref().unwrap_or(Path::new(".")))? };
+    let directory = if is_elsewhere { PathBuf::new() } else { machine.directory(args.dir.as_deref())? };
     let spec = SessionSpec {
         name: args.name,
         labels: args.label.into_iter().collect(),
@@ -59,7 +60,7 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         mode: args.options.mode,
         model: args.options.model,
         options: args.options.options.into_iter().collect(),
-        directories: args.add_dir.iter().map(|path| absolute(path)).collect::<Result<_, _>>()?,
+        directories: args.add_dir.iter().map(|path| machine.absolute(path)).collect::<Result<_, _>>()?,
         mcp: chosen_servers(args.options.mcp, args.options.no_mcp),
         initial_prompt: prompt.map(|prompt| prompt_text(&prompt)).transpose()?,
         answer_schema: args.batch.schema.map(|path| read_schema(&path)).transpose()?,
@@ -114,7 +115,7 @@ pub(crate) fn spec(args: SpecArgs) -> Result<SessionSpec, Error> {
         }),
         ..SessionSpec::new(directory)
     };
-    repository::add(spec, &args.workspace, args.dir)
+    repository::add(spec, &args.workspace, args.dir, machine)
 }
 
 /// Returns the choice of MCP servers.
@@ -134,23 +135,6 @@ fn given(words: Vec<String>) -> Result<BTreeMap<String, String>, Error> {
         }),
     };
     words.into_iter().map(pair).collect()
-}
-
-/// Makes a path absolute, because the daemon has another working directory. Only the daemon refuses a missing path.
-pub(crate) fn absolute(path: &Path) -> Result<PathBuf, Error> {
-    let absolute = path.canonicalize().or_else(|_| std::path::absolute(path)).map_err(|source| {
-        if source.kind() == std::io::ErrorKind::NotFound {
-            let detail = "the current directory was removed".to_owned();
-            return Error::Usage { detail, hint: "change to a directory that exists, or name one by --dir".to_owned() };
-        }
-        Error::File { path: path.to_owned(), source }
-    })?;
-    if absolute.to_str().is_none() {
-        let shown = absolute.as_os_str().as_encoded_bytes().escape_ascii();
-        let detail = format!("the name of the directory \"{shown}\" is not UTF-8");
-        return Err(Error::Usage { detail, hint: "rename it, or choose another directory".to_owned() });
-    }
-    Ok(absolute)
 }
 
 /// Returns the prompt of the command line; `-` reads it from standard input.
@@ -191,6 +175,7 @@ pub(crate) async fn create(
 
 /// Sends this terminal's environment, and returns its id.
 pub(crate) async fn send_terminal(client: &Client) -> Result<String, Error> {
+    client.machine().only_this("the environment of this terminal")?;
     Ok(client.add_snapshot(&of_this_terminal()).await?.id)
 }
 

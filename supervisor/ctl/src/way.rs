@@ -1,15 +1,18 @@
-//! Connects to the daemon: over its socket, over TCP on this machine with the daemon's token, or inside of its process.
+//! Connects to the daemon: over its socket, over TCP on this machine with the daemon's token, over ssh on another
+//! machine, or inside of its process.
 
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use agentd_remote::SshHost;
 use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::trust;
 
 /// Makes a connection to the control endpoint in the same process. The endpoint takes its calls as the owner's.
@@ -23,6 +26,8 @@ pub(crate) enum Way {
         authority: String,
         token: String,
     },
+    /// The daemon of another machine.
+    Ssh(SshHost),
     /// This code runs inside of the daemon.
     Inside(Dial),
 }
@@ -49,35 +54,48 @@ impl Way {
     pub(crate) async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let unreachable = |source: io::Error| Error::Unreachable { place: self.to_string(), source };
         match self {
-            Self::Socket(path) => {
-                let owner = trust::check_directory(path)?;
-                let stream = UnixStream::connect(path).await.map_err(unreachable)?;
-                trust::check_listener(path, stream.peer_cred().map_err(unreachable)?.uid(), owner)?;
-                Ok(Box::new(stream))
-            }
+            Self::Socket(path) => Ok(Box::new(trusted(path).await?)),
             Self::Tcp { authority, .. } => {
                 let found = lookup_host(authority.as_str()).await.map_err(unreachable)?;
                 let near = trust::near(authority, found)?;
                 Ok(Box::new(TcpStream::connect(near.as_slice()).await.map_err(unreachable)?))
             }
+            Self::Ssh(host) => Ok(Box::new(host.connect().await?)),
             Self::Inside(dial) => Ok(Box::new(dial())),
+        }
+    }
+
+    /// Returns the machine of the daemon. A daemon over TCP is on this machine too.
+    pub(crate) fn machine(&self) -> Machine {
+        match self {
+            Self::Ssh(host) => Machine::Other(host.to_string()),
+            Self::Socket(_) | Self::Tcp { .. } | Self::Inside(_) => Machine::This,
         }
     }
 
     /// Returns the `Host` header of a request.
     pub(crate) fn host(&self) -> &str {
         match self {
-            Self::Socket(_) | Self::Inside(_) => "agentd",
+            Self::Socket(_) | Self::Ssh(_) | Self::Inside(_) => "agentd",
             Self::Tcp { authority, .. } => authority,
         }
     }
 
     pub(crate) fn authorization(&self) -> Option<String> {
         match self {
-            Self::Socket(_) | Self::Inside(_) => None,
+            Self::Socket(_) | Self::Ssh(_) | Self::Inside(_) => None,
             Self::Tcp { token, .. } => Some(format!("Bearer {token}")),
         }
     }
+}
+
+/// Connects to a socket, unless the listening process is not trusted.
+pub(crate) async fn trusted(path: &Path) -> Result<UnixStream, Error> {
+    let unreachable = |source: io::Error| Error::Unreachable { place: path.display().to_string(), source };
+    let owner = trust::check_directory(path)?;
+    let stream = UnixStream::connect(path).await.map_err(unreachable)?;
+    trust::check_listener(path, stream.peer_cred().map_err(unreachable)?.uid(), owner)?;
+    Ok(stream)
 }
 
 impl fmt::Display for Way {
@@ -85,6 +103,7 @@ impl fmt::Display for Way {
         match self {
             Self::Socket(path) => write!(formatter, "{}", path.display()),
             Self::Tcp { authority, .. } => write!(formatter, "http://{authority}"),
+            Self::Ssh(host) => write!(formatter, "{host}"),
             Self::Inside(_) => write!(formatter, "agentd"),
         }
     }

@@ -7,24 +7,35 @@ use agentd_api::workflow::{ActiveWorkflow, WorkflowSpec};
 
 use crate::args::workflow::WorkflowArgs;
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::repository::{address, with_branch};
-use crate::spec::absolute;
 
 /// Returns the workflow of a source. A local directory is used where it is, unless it is a bare repository or a branch
 /// is named.
-pub(crate) fn of_source(source: &str, path: Option<PathBuf>, secret: Option<String>) -> Result<WorkflowSpec, Error> {
+///
+/// On another machine, an absolute path names a directory, unless a branch or a secret is named.
+pub(crate) fn of_source(
+    source: &str,
+    path: Option<PathBuf>,
+    secret: Option<String>,
+    machine: &Machine,
+) -> Result<WorkflowSpec, Error> {
     let (place, branch) = with_branch(source);
     let directory = Path::new(place);
     let is_bare = directory.join("objects").is_dir() && directory.join("HEAD").is_file();
-    if branch.is_none() && secret.is_none() && directory.is_dir() && !is_bare {
-        return Ok(WorkflowSpec { directory: Some(absolute(directory)?), path, ..WorkflowSpec::default() });
+    let is_directory = match machine {
+        Machine::This => directory.is_dir() && !is_bare,
+        Machine::Other(_) => directory.is_absolute(),
+    };
+    if branch.is_none() && secret.is_none() && is_directory {
+        return Ok(WorkflowSpec { directory: Some(machine.absolute(directory)?), path, ..WorkflowSpec::default() });
     }
-    Ok(WorkflowSpec { url: Some(address(place)?), branch, path, secret, ..WorkflowSpec::default() })
+    Ok(WorkflowSpec { url: Some(address(place, machine)?), branch, path, secret, ..WorkflowSpec::default() })
 }
 
 /// Returns the workflow that the options of a new session request.
-pub(crate) fn requested(args: &WorkflowArgs) -> Result<Option<WorkflowSpec>, Error> {
-    args.workflow.as_ref().map(|source| of_source(source, args.workflow_path.clone(), None)).transpose()
+pub(crate) fn requested(args: &WorkflowArgs, machine: &Machine) -> Result<Option<WorkflowSpec>, Error> {
+    args.workflow.as_ref().map(|source| of_source(source, args.workflow_path.clone(), None, machine)).transpose()
 }
 
 /// Describes the session's workflow in one line.
@@ -52,7 +63,7 @@ mod tests {
     fn a_directory_is_used_in_place_and_a_repository_is_cloned() {
         let top = tempfile::tempdir().unwrap();
         let top = top.path().canonicalize().unwrap();
-        let of = |source: &str| of_source(source, None, None).unwrap();
+        let of = |source: &str| of_source(source, None, None, &Machine::This).unwrap();
         let text = top.display().to_string();
         assert_eq!(of(&text).directory.as_deref(), Some(top.as_path()));
         let branch = of(&format!("{text}#v2"));

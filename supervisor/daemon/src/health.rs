@@ -18,8 +18,6 @@ use agentd_session::generation::Generation;
 use agentd_session::pulse::Pulses;
 use agentd_session::{SessionCounts, Sessions};
 
-/// Timeout that the monitor assumes if the service has no watchdog.
-const ORDINARY: Duration = Duration::from_secs(30);
 /// Maximum interval between two health checks.
 const OFTEN: Duration = Duration::from_secs(5);
 
@@ -49,7 +47,7 @@ impl Health {
     /// Starts the monitor's thread, and the task that records the runtime's progress. Requires a multi-threaded
     /// runtime.
     pub(crate) fn begin(pulses: Arc<Pulses>) -> io::Result<Self> {
-        let limit = manager::watchdog().unwrap_or(ORDINARY) / 2;
+        let limit = manager::longest_step();
         let (begun, last_progress) = (Instant::now(), Arc::new(AtomicU64::new(0)));
         let (progress, interval) = (Arc::clone(&last_progress), limit / 4);
         tokio::spawn(async move {

@@ -8,7 +8,7 @@ use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook_tokio::Signals;
@@ -28,16 +28,20 @@ use agentd_session::generation::{Generation, Generations};
 use crate::reload::Reload;
 use crate::supervisor::Supervisor;
 use agentd_api::chain;
+use agentd_api::feed::{DaemonStarted, DaemonStopping, Notice, PluginsFailed};
 use agentd_config::{self as config, Loaded};
 use agentd_control::TcpEndpoint;
 use agentd_environment::Trust;
 use agentd_environment::sources::HomeDiffers;
+use agentd_feed::Feed;
 use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
+use agentd_host::disk::DiskWatch;
 use agentd_host::lock::{self, LockError};
 use agentd_host::manager;
 use agentd_host::platform;
+use agentd_metrics::Metrics;
 use agentd_session::schedules::Schedules;
-use agentd_session::{Sessions, recheck};
+use agentd_session::{Measure, Sessions, recheck};
 
 /// Options from the command line.
 #[derive(Debug, Clone, Default)]
@@ -131,27 +135,23 @@ async fn run(options: &Options, directories: Directories, acp: Arc<dyn AcpServic
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
     let endpoint = Endpoint::open(&directories.control_socket())?;
-    let audit = Audit::begin(&directories.state).map_err(ServeError::Start)?;
+    let metrics = metrics(started);
+    let audit = Audit::begin(&directories.state, Arc::clone(&metrics)).map_err(ServeError::Start)?;
+    let disk = DiskWatch::begin(&directories.state).map_err(ServeError::Start)?;
     let Loaded { config, read: at_start } = loaded;
-    let daemon = Daemon::new(&config, at_start, directories, trust, programs);
+    let daemon = Daemon::new(&config, at_start, directories, trust, programs, metrics);
+    // The daemon is new, so the watch is not set yet.
+    let _ = daemon.disk.set(disk);
     let generations = Arc::new(Generations::new(Generation::first(config, Arc::new(daemon))?));
     let (tcp, clocks) = (Arc::new(TcpEndpoint::default()), Clocks::now());
     let generation = generations.now();
     begin(&generation, &tcp).await;
-    if let Some(differs) = HomeDiffers::find(generation.config.environment.home.as_deref()) {
-        tracing::warn!(code = HomeDiffers::CODE, "{differs}");
-    }
+    let opening = Instant::now();
     let (sessions, schedules) = open(&generations).await?;
+    let measure = Measure::new(Arc::clone(&generations), Arc::clone(&sessions), opening);
+    let feed = Arc::new(begin_feed(&generation, &sessions).map_err(ServeError::Start)?);
     let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), Arc::clone(&tcp)));
-    tracing::info!(
-        version = env!("CARGO_PKG_VERSION"),
-        state = %generation.daemon.directories.state.display(),
-        socket = %generation.daemon.directories.control_socket().display(),
-        tcp = ?tcp.address(),
-        sessions_run_as = generation.daemon.launcher.describe(),
-        configuration = ?generation.read.files,
-        "agentd is ready"
-    );
+    report_start(&generation, &tcp);
     let (closing, socket) = (CancellationToken::new(), endpoint.socket_state());
     let served = Served {
         generations: Arc::clone(&generations),
@@ -166,7 +166,9 @@ async fn run(options: &Options, directories: Directories, acp: Arc<dyn AcpServic
         }),
         tcp,
         audit: Arc::new(audit),
+        feed: Arc::clone(&feed),
         acp: Arc::new(Hub::new(acp)),
+        lists: Arc::default(),
         closing: closing.clone(),
     };
     let serving = tokio::spawn(endpoint.serve(served));
@@ -175,6 +177,7 @@ async fn run(options: &Options, directories: Directories, acp: Arc<dyn AcpServic
     let mut is_read = false;
     tokio::spawn(Arc::clone(&schedules).wait());
     tokio::spawn(recheck(Arc::clone(&generations), Arc::clone(&sessions)));
+    tokio::spawn(measure.run());
     load_plugins(generation);
 
     let health = Health::begin(Arc::clone(&generations.now().daemon.pulses)).map_err(ServeError::Start)?;
@@ -218,9 +221,30 @@ async fn run(options: &Options, directories: Directories, acp: Arc<dyn AcpServic
         }
     }
     manager::stopping();
-    let kept = (&*sessions, &*schedules);
+    let kept = (&*sessions, &*schedules, &*feed);
     manager::extending(end(&generations, kept, &closing, serving, (!is_read).then_some(reading))).await;
     Ok(())
+}
+
+/// Creates the metrics of a daemon that started at this time.
+fn metrics(started: SystemTime) -> Arc<Metrics> {
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
+    let since = started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    metrics.start_time.set([], since.as_secs_f64());
+    Arc::new(metrics)
+}
+
+/// Writes the start to the log, with the places of the daemon.
+fn report_start(generation: &Generation, tcp: &TcpEndpoint) {
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        state = %generation.daemon.directories.state.display(),
+        socket = %generation.daemon.directories.control_socket().display(),
+        tcp = ?tcp.address(),
+        sessions_run_as = generation.daemon.launcher.describe(),
+        configuration = ?generation.read.files,
+        "agentd is ready"
+    );
 }
 
 /// Takes over the sessions that have a keeper, and reads the schedules.
@@ -234,8 +258,20 @@ async fn open(generations: &Arc<Generations>) -> Result<(Arc<Sessions>, Arc<Sche
     Ok((sessions, Arc::new(opened.await.map_err(failed)??)))
 }
 
-/// Opens TCP and logs the configuration's mistakes. Neither prevents the daemon's start, because its sessions may be
-/// running.
+/// Starts the feed of events.
+fn begin_feed(generation: &Generation, sessions: &Arc<Sessions>) -> io::Result<Feed> {
+    let Daemon { directories, changes, .. } = &*generation.daemon;
+    let options = agentd_feed::Options {
+        directory: directories.state.join(agentd_feed::DIRECTORY),
+        sessions: directories.sessions(),
+    };
+    let started = DaemonStarted { version: env!("CARGO_PKG_VERSION").to_owned(), pid: std::process::id() };
+    changes.note(Notice::DaemonStarted(started));
+    Feed::begin(options, Arc::clone(sessions), Arc::clone(changes))
+}
+
+/// Opens TCP and logs the configuration's mistakes, and a home directory other than the user's. Neither prevents the
+/// daemon's start, because its sessions may be running.
 async fn begin(generation: &Generation, tcp: &TcpEndpoint) {
     let mut mistakes = generation.read.mistakes.clone();
     if let Err(error) = tcp.apply(&generation.config).await {
@@ -245,16 +281,20 @@ async fn begin(generation: &Generation, tcp: &TcpEndpoint) {
         tracing::error!("{mistake}; {}", mistake.consequence.explained());
     }
     generation.daemon.standing.set(mistakes);
+    if let Some(differs) = HomeDiffers::find(generation.config.environment.home.as_deref()) {
+        tracing::warn!(code = HomeDiffers::CODE, "{differs}");
+    }
 }
 
-/// Ends the endpoint, then the drivers.
+/// Ends the endpoint, then the drivers, then the feed of their events.
 async fn end(
     generations: &Generations,
-    (sessions, schedules): (&Sessions, &Schedules),
+    (sessions, schedules, feed): (&Sessions, &Schedules, &Feed),
     closing: &CancellationToken,
     serving: JoinHandle<()>,
     reading: Option<JoinHandle<io::Result<()>>>,
 ) {
+    generations.now().daemon.changes.note(Notice::DaemonStopping(DaemonStopping {}));
     // Requests already accepted are answered first, which requires the drivers.
     closing.cancel();
     let _ = serving.await;
@@ -270,6 +310,7 @@ async fn end(
     if tokio::time::timeout(DRIVERS, ended).await.is_err() {
         tracing::warn!("some session drivers did not end within {} s; their sessions continue", DRIVERS.as_secs());
     }
+    feed.close().await;
 }
 
 /// Reads the sessions without a keeper. The takeover of sessions with a keeper gets a head start.
@@ -283,6 +324,8 @@ fn load_plugins(generation: Arc<Generation>) {
     tokio::spawn(async move {
         if let Err(error) = generation.plugins().await {
             tracing::error!(error = %chain(&error), "cannot load plugins; no session can be launched");
+            let detail = chain(&error);
+            generation.daemon.changes.note(Notice::PluginsFailed(PluginsFailed { detail }));
         }
     });
 }

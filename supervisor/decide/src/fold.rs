@@ -50,6 +50,7 @@ impl State {
         self.apply_body(event);
         self.complete(event);
         self.note_times(before);
+        self.note_need();
     }
 
     fn apply_body(&mut self, event: &Event) {

@@ -16,6 +16,7 @@
 //! ```
 
 pub mod acp;
+mod attention;
 pub mod batch;
 pub mod completion;
 pub mod context;

@@ -98,6 +98,9 @@ pub struct LifeTimes {
     pub ended: Option<Timestamp>,
     /// Time since which the session has been ready, or not ready.
     turned: Option<Timestamp>,
+    /// Time since which the session has needed a person. Absent in states stored by older releases.
+    #[serde(default)]
+    pub(crate) needed: Option<Timestamp>,
 }
 
 impl State {

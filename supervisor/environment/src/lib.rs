@@ -50,6 +50,6 @@ pub use secrets::{HiddenValues, MissingSecret, Secrets, assigned as assigned_sec
 pub use secrets::{secret_credential, secret_file};
 pub use snapshot::{
     Options as SnapshotOptions, SessionSnapshot, SnapshotError, SnapshotFinding, SnapshotPlace, SnapshotRequest,
-    Snapshots, TerminalError, Times as SnapshotTimes,
+    SnapshotTotals, Snapshots, TerminalError, Times as SnapshotTimes,
 };
 pub use store::{EnvironmentError, Environments, StoredEnvironments, VERSIONS as ENVIRONMENT_VERSIONS};

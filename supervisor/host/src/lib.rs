@@ -5,6 +5,7 @@
 
 pub mod capability;
 pub mod directories;
+pub mod disk;
 pub mod exhausted;
 pub mod files;
 pub mod frame;

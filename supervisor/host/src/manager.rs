@@ -15,6 +15,9 @@ const EXTENSION_INTERVAL: Duration = Duration::from_secs(5);
 /// Time for which the manager then waits.
 const EXTENSION_TIME: Duration = Duration::from_secs(20);
 
+/// Time limit of a service without a watchdog.
+const ORDINARY: Duration = Duration::from_secs(30);
+
 /// Returns the systemd unit or the launchd job of this process. `None` means that no manager started it.
 pub fn own_unit() -> Option<String> {
     platform::own_unit()
@@ -51,6 +54,11 @@ pub fn alive() {
 /// Returns the time without a ping after which the manager kills the daemon.
 pub fn watchdog() -> Option<Duration> {
     sd_notify::watchdog_enabled()
+}
+
+/// Returns the maximum duration of a driver's step: half of the watchdog's time.
+pub fn longest_step() -> Duration {
+    watchdog().unwrap_or(ORDINARY) / 2
 }
 
 /// Runs work that may take long at the start or at the end of the daemon, and extends the manager's timeout

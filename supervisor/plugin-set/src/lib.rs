@@ -30,6 +30,7 @@ pub use managed::{ManagedPlugin, Stage, Unusable};
 
 use agentd_config::{Config, Prerequisite};
 use agentd_host::directories::Directories;
+use agentd_metrics::Metrics;
 use loading::{Folders, LoadRequest};
 pub use settings::{SettingError, combined};
 
@@ -61,6 +62,7 @@ pub struct HostOnce {
     host: OnceCell<Host>,
     cache: PathBuf,
     compiler: PathBuf,
+    metrics: Arc<Metrics>,
 }
 
 /// Error of creating the plugin host. No plugin is available without the host.
@@ -74,8 +76,8 @@ pub const SETTLED: Duration = Duration::from_secs(10);
 impl HostOnce {
     /// Creates an unset host. `compiler` is the program that compiles a component when it is run as
     /// `PROGRAM compile`.
-    pub fn new(cache: PathBuf, compiler: PathBuf) -> Self {
-        Self { host: OnceCell::new(), cache, compiler }
+    pub fn new(cache: PathBuf, compiler: PathBuf, metrics: Arc<Metrics>) -> Self {
+        Self { host: OnceCell::new(), cache, compiler, metrics }
     }
 
     async fn get(&self) -> Result<&Host, NoHost> {
@@ -95,6 +97,7 @@ impl Plugins {
         directories: &Directories,
         refused: Option<Problem>,
     ) -> Result<Self, NoHost> {
+        let metrics = Arc::clone(&host.metrics);
         let host = host.get().await?;
         let folders =
             Folders { system: directories.system_config.join(PLUGINS), user: directories.config.join(PLUGINS) };
@@ -119,7 +122,7 @@ impl Plugins {
                 folders: folders.clone(),
                 host: host.clone(),
             };
-            let managed = Arc::new(ManagedPlugin::new(asked, limits(config)));
+            let managed = Arc::new(ManagedPlugin::new(asked, limits(config), Arc::clone(&metrics)));
             managed.begin();
             known.insert(name.clone(), managed);
         }

@@ -9,6 +9,7 @@ use agentd_api::plugin::{
     OnFailure, PluginDescription, PluginFailure, PluginNarrowed, PluginProblem, PluginState, PluginView, PluginWant,
 };
 use agentd_api::reason;
+use agentd_metrics::Metrics;
 use agentd_plugin_host::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPattern, Want};
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
@@ -31,6 +32,7 @@ pub struct ManagedPlugin {
     stage: watch::Sender<Stage>,
     limits: Limits,
     health: Mutex<Health>,
+    metrics: Arc<Metrics>,
 }
 
 /// Progress of loading a plugin.
@@ -103,7 +105,7 @@ impl Unusable {
 
 impl ManagedPlugin {
     /// Creates a plugin whose loading has not begun.
-    pub(super) fn new(asked: LoadRequest, general: Limits) -> Self {
+    pub(super) fn new(asked: LoadRequest, general: Limits, metrics: Arc<Metrics>) -> Self {
         let PluginLimits { time, memory, output, log } = asked.declared.limits;
         let limits = Limits {
             time: time.map_or(general.time, |time| time.0),
@@ -119,6 +121,7 @@ impl ManagedPlugin {
             stage: watch::Sender::new(Stage::Settled),
             limits,
             health: Mutex::default(),
+            metrics,
         }
     }
 
@@ -238,6 +241,13 @@ impl ManagedPlugin {
         }
     }
 
+    /// Measures a call that began at this time and has ended.
+    pub fn measure<T, E>(&self, begun: Instant, result: &Result<T, E>) {
+        let name = self.metrics.plugin(&self.name);
+        self.metrics.plugin_calls.count([name, if result.is_ok() { "ok" } else { "failed" }]);
+        self.metrics.plugin_call_duration.observe([name], begun.elapsed());
+    }
+
     /// Returns the settings for every use of the plugin.
     pub fn settings(&self) -> &toml::Table {
         &self.asked.declared.settings
@@ -353,7 +363,7 @@ mod tests {
             folders,
             host,
         };
-        Arc::new(ManagedPlugin::new(asked, Limits::default()))
+        Arc::new(ManagedPlugin::new(asked, Limits::default(), Arc::new(Metrics::new("0"))))
     }
 
     #[tokio::test]

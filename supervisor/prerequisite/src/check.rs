@@ -150,6 +150,9 @@ impl Check {
             checked_at: Timestamp::now(),
             from_cache: false,
         };
+        let metrics = &self.surroundings.metrics;
+        metrics.prerequisite_checks.count([outcome.as_str()]);
+        metrics.prerequisite_check_duration.observe([], begun.elapsed());
         CheckResult { report, holds_for: valid_for.unwrap_or(self.declared.cache.0).min(MAX_VALIDITY) }
     }
 
@@ -189,7 +192,9 @@ impl Check {
                 ..limits
             },
         };
+        let begun = Instant::now();
         let checked = plugin.check(call).await;
+        self.plugin.measure(begun, &checked);
         let message = || checked.as_ref().err().map(|error| services.hidden.text(&chain(error))).unwrap_or_default();
         self.plugin.record(match &checked {
             Ok(_) => plugins::CallOutcome::Well,

@@ -26,6 +26,7 @@ use tokio::task::JoinSet;
 use agentd_config::Config;
 use agentd_environment::Secrets;
 use agentd_host::capability::{Machine, PathState};
+use agentd_metrics::Metrics;
 use agentd_plugin_set::Plugins;
 use check::Check;
 use rounds::Rounds;
@@ -52,6 +53,8 @@ pub struct CheckResources {
     pub secrets: Arc<Secrets>,
     /// The user's configuration directory.
     pub config: PathBuf,
+    /// Counts the checks.
+    pub metrics: Arc<Metrics>,
 }
 
 /// A requested check.

@@ -1,5 +1,7 @@
 //! Formats tables as `kubectl` and `systemctl` do: columns without lines, cut to the width of the terminal.
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
@@ -18,13 +20,27 @@ pub enum Cut {
 
 #[derive(Debug)]
 pub struct Table {
-    columns: Vec<(&'static str, Cut)>,
+    columns: Vec<(Cow<'static, str>, Cut)>,
+    has_head: bool,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     pub fn new(columns: &[(&'static str, Cut)]) -> Self {
-        Self { columns: columns.to_vec(), rows: Vec::new() }
+        let columns = columns.iter().map(|(name, cut)| (Cow::Borrowed(*name), *cut)).collect();
+        Self { columns, has_head: true, rows: Vec::new() }
+    }
+
+    /// Returns a table with titles that are known at run time only.
+    pub fn titled(columns: impl IntoIterator<Item = (String, Cut)>) -> Self {
+        let columns = columns.into_iter().map(|(name, cut)| (Cow::Owned(name), cut)).collect();
+        Self { columns, has_head: true, rows: Vec::new() }
+    }
+
+    /// Returns the table without the line of its titles.
+    #[must_use]
+    pub fn without_head(self) -> Self {
+        Self { has_head: false, ..self }
     }
 
     /// Adds a row; each cell is one line.
@@ -36,9 +52,9 @@ impl Table {
     /// cut.
     pub fn render(&self, columns: Option<usize>) -> String {
         let widths = self.widths(columns);
-        let head = self.columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+        let head = self.columns.iter().map(|(name, _)| name.to_string()).collect();
         let mut text = String::new();
-        for row in std::iter::once(&head).chain(&self.rows) {
+        for row in std::iter::once(&head).filter(|_| self.has_head).chain(&self.rows) {
             let mut line = String::new();
             for ((cell, width), (_, cut)) in row.iter().zip(&widths).zip(&self.columns) {
                 let cell = shorten(cell, *width, *cut);
@@ -53,7 +69,8 @@ impl Table {
     }
 
     fn widths(&self, limit: Option<usize>) -> Vec<usize> {
-        let mut widths: Vec<usize> = self.columns.iter().map(|(name, _)| name.width()).collect();
+        let mut widths: Vec<usize> =
+            self.columns.iter().map(|(name, _)| if self.has_head { name.width() } else { 0 }).collect();
         for row in &self.rows {
             for (width, cell) in widths.iter_mut().zip(row) {
                 *width = (*width).max(cell.width());

@@ -1,18 +1,21 @@
 //! The parts of the daemon that live as long as the process, whatever configuration is in force.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use agentd_config::{Config, Origins, StartSettings};
 use agentd_environment::Trust;
 use agentd_host::capability::Machine;
 use agentd_host::directories::Directories;
+use agentd_host::disk::DiskWatch;
 use agentd_host::guest::Guests;
+use agentd_metrics::Metrics;
 use agentd_plugin_set::HostOnce;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::answer;
+use crate::changes::Changes;
 use crate::configuration_mistakes::ConfigurationMistakes;
 use crate::draining::DrainState;
 pub use crate::facts::FactsPermits;
@@ -20,6 +23,7 @@ use crate::launch::Launcher;
 use crate::mcp;
 use crate::pulse::Pulses;
 use crate::repositories::RepositoryPermits;
+use crate::view_changes::ViewChanges;
 
 /// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
 #[derive(Debug)]
@@ -47,14 +51,22 @@ pub struct Daemon {
     pub guests: Arc<Guests>,
     /// Progress of each session's driver.
     pub pulses: Arc<Pulses>,
+    /// Notes for the feed of events.
+    pub changes: Arc<Changes>,
     /// Permits for readings of facts about sessions' directories.
     pub facts: FactsPermits,
     /// Permits for the work on repositories.
     pub(crate) repositories: RepositoryPermits,
     /// Permits for checks of answers.
     pub(crate) answers: Semaphore,
+    /// Counter of the changes of published views.
+    pub(crate) view_changes: Arc<ViewChanges>,
     /// The host of all plugins.
     pub host: Arc<HostOnce>,
+    /// The metrics of this daemon.
+    pub metrics: Arc<Metrics>,
+    /// The watch of the state directory's file system, once the daemon serves.
+    pub disk: OnceLock<DiskWatch>,
 }
 
 /// The absolute paths of agentd's three programs.
@@ -67,13 +79,26 @@ pub struct Programs {
 
 impl Daemon {
     /// Creates the parts that live as long as the process, from the first configuration.
-    pub fn new(config: &Config, read: Origins, directories: Directories, trust: Trust, programs: Programs) -> Self {
+    pub fn new(
+        config: &Config,
+        read: Origins,
+        directories: Directories,
+        trust: Trust,
+        programs: Programs,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let start = StartSettings::of(config);
         Self {
             start,
             launcher: Arc::new(Launcher::new(start.manager, programs.keeper.clone())),
             machine: Machine::new(programs.keeper.clone()),
-            host: Arc::new(HostOnce::new(directories.compiled_plugins(), programs.daemon.clone())),
+            host: Arc::new(HostOnce::new(
+                directories.compiled_plugins(),
+                programs.daemon.clone(),
+                Arc::clone(&metrics),
+            )),
+            metrics,
+            disk: OnceLock::new(),
             at_start: Arc::new(read),
             directories,
             trust: Arc::new(trust),
@@ -82,10 +107,12 @@ impl Daemon {
             standing: Arc::default(),
             guests: Arc::default(),
             pulses: Arc::default(),
+            changes: Arc::default(),
             mcp_program: mcp::program(&programs.ctl),
             facts: FactsPermits::default(),
             repositories: RepositoryPermits::default(),
             answers: Semaphore::new(answer::AT_ONCE),
+            view_changes: Arc::default(),
             programs,
         }
     }

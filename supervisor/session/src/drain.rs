@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentd_api::SessionId;
 use agentd_api::drain::{ActiveSession, DrainView};
 use agentd_api::event::{Cause, StopRequested};
+use agentd_api::feed::{DrainBegun, DrainUndone, Notice};
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::Phase;
 use async_recursion::async_recursion as boxed;
@@ -29,6 +30,7 @@ impl Sessions {
             tracing::info!("{reason}: stopping every session; no session is launched");
             // Drivers that wait for a restart read the drain state again and cancel the restart.
             self.generations().touch();
+            self.generations().now().daemon.changes.note(Notice::DrainBegun(DrainBegun { by: by.clone() }));
             let cause = Cause::call(by);
             tokio::spawn(Arc::clone(self).stop_all(StopRequested { reason, cause }));
         }
@@ -39,6 +41,7 @@ impl Sessions {
         if self.generations().now().daemon.drain.undo() {
             tracing::info!("the drain was undone: sessions can be launched again");
             self.generations().touch();
+            self.generations().now().daemon.changes.note(Notice::DrainUndone(DrainUndone {}));
         }
     }
 

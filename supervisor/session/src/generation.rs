@@ -249,11 +249,14 @@ impl Generation {
             let plugins =
                 Plugins::begin(&self.daemon.host, &self.config, &self.daemon.directories, self.launchable().err())
                     .await?;
-            let pipeline = Pipeline::new(&self.config, plugins.steps.clone(), self.capture.clone());
+            let metrics = &self.daemon.metrics;
+            let (steps, capture) = (plugins.steps.clone(), self.capture.clone());
+            let pipeline = Pipeline::new(&self.config, steps, capture, Arc::clone(metrics));
             let surroundings = CheckResources {
                 machine: self.daemon.machine.clone(),
                 secrets: Arc::clone(&self.secrets),
                 config: self.daemon.directories.config.clone(),
+                metrics: Arc::clone(metrics),
             };
             let prerequisites = Arc::new(Prerequisites::new(&self.config, &plugins, surroundings).await);
             Ok(Loadable { plugins, pipeline, prerequisites })

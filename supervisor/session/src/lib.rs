@@ -10,6 +10,7 @@ pub mod answer;
 mod artifacts;
 mod aside;
 mod bringup;
+pub mod changes;
 mod cleanup;
 mod compiling;
 pub mod configuration_mistakes;
@@ -35,8 +36,10 @@ mod keyed_locks;
 mod known_agent;
 pub mod launch;
 mod launch_plan;
+mod listing;
 mod logins;
 mod mcp;
+mod measure;
 mod needs;
 mod note;
 mod patient;
@@ -54,10 +57,11 @@ pub mod staleness;
 mod tally;
 mod tools;
 mod validation;
+mod view_changes;
 mod workflow;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use agentd_api::compatibility::Compatibility;
 use agentd_api::completion::Outcome;
@@ -81,6 +85,7 @@ use document::VERSION as DOCUMENT_VERSION;
 pub use drive::CommandResult;
 pub use environment::{build_now, kept};
 pub use logins::refused_logins;
+pub use measure::{Measure, show_sessions};
 pub use note::preview as preview_note;
 pub use proposal::{path_of as proposal_path, propose};
 pub use recheck::recheck;
@@ -127,6 +132,10 @@ pub struct Session {
 #[derive(Debug)]
 pub struct Published {
     pub view: Arc<SessionView>,
+    /// Number of the publication; 0 before the first one.
+    number: u64,
+    /// The item of a list as JSON.
+    summary: OnceLock<Box<[u8]>>,
     /// Sequence number of the state in `session.json`. Records after this number must not be removed.
     remembered: u64,
     /// Whether the driver has read the whole journal since the daemon started. Until then the view comes from
@@ -143,7 +152,8 @@ pub struct Published {
 impl Published {
     fn new(view: SessionView, document: &Document, state: &State, remembered: u64, current: bool) -> Self {
         let (baseline, requested) = (Arc::clone(&state.facts.baseline), Arc::clone(document.requested()));
-        Self { view: Arc::new(view), remembered, current, set_aside: false, baseline, requested }
+        let (view, number, summary) = (Arc::new(view), 0, OnceLock::new());
+        Self { view, number, summary, remembered, current, set_aside: false, baseline, requested }
     }
 
     fn unreadable(document: &Document, state: &State, reason: String) -> Self {
@@ -193,6 +203,12 @@ impl Session {
     /// Returns a receiver of the published states. It closes when the session is removed or the daemon ends.
     pub fn watch(&self) -> watch::Receiver<Arc<Published>> {
         self.published.clone()
+    }
+
+    /// Returns the published view, unless the view comes from `session.json` and may be outdated.
+    pub fn current_view(&self) -> Option<Arc<SessionView>> {
+        let published = self.published.borrow();
+        published.current.then(|| Arc::clone(&published.view))
     }
 
     /// Waits until the driver has read the whole journal and the published state is up to date.
@@ -304,6 +320,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
         }
     };
     let ready = state.ready(document.generation, phase, message.as_deref());
+    let attention = state.attention(document.generation, phase);
     let keeper = state.keeper.filter(|_| !matches!(state.run, Run::Ended(_)));
     SessionView {
         id: document.id.clone(),
@@ -317,7 +334,7 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
             next_restart_at,
             limited_until: state.limited().filter(|_| phase == Phase::Limited).map(|limit| limit.until),
             observed_generation: document.generation,
-            conditions: state.conditions.iter().cloned().chain([ready]).collect(),
+            conditions: state.conditions.iter().cloned().chain(attention).chain([ready]).collect(),
             agent: state.agent.clone(),
             conversation: state.conversation.clone(),
             deletes_conversations: state.can_delete,

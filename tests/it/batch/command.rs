@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
-use agentd_api::session::{Phase, SessionList, SessionSpec};
+use agentd_api::session::{Phase, SessionSpec, WholeList};
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 
@@ -59,14 +59,14 @@ async fn the_result_is_one_json_document() {
     }
     // With --rm nothing stays.
     assert_eq!(batch(&daemon, "say gone", &["--rm"]).await.0, Some(0));
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert_eq!(list.sessions.len(), 1);
 }
 
 async fn only(daemon: &Daemon) -> Session {
     let view = within("a session that works", async {
         loop {
-            let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+            let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
             if let Some(view) = list.sessions.into_iter().find(|view| view.status.phase == Phase::Busy) {
                 return view;
             }

@@ -10,7 +10,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use agentd_api::event::{AnsweredBy, Body};
-use agentd_api::session::{Phase, SessionList, SessionSpec, SessionView};
+use agentd_api::session::{Phase, SessionSpec, SessionView, WholeList};
 use agentd_api::{Code, Problem};
 use serde_json::json;
 
@@ -84,7 +84,7 @@ async fn an_agent_may_look_at_its_own_session_and_do_nothing_else_whatever_it_do
     let keeper = |id: &str| daemon.root().join("run").join(id).join("keeper.sock");
     let keepers = [keeper(victim.id.as_str()), keeper(session.id.as_str())];
     plan.write(&table, daemon.client.socket(), &keepers);
-    let before: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let before: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     for round in 1..=2 {
         fs::write(attack.join(format!("{round}.go")), "").unwrap();
         until("the attack is over", || table::is_over(&attack, round)).await;
@@ -97,8 +97,8 @@ async fn an_agent_may_look_at_its_own_session_and_do_nothing_else_whatever_it_do
         }
     }
 
-    let after: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
-    let ids = |list: &SessionList| list.sessions.iter().map(|view| view.id.clone()).collect::<Vec<_>>();
+    let after: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
+    let ids = |list: &WholeList| list.sessions.iter().map(|view| view.id.clone()).collect::<Vec<_>>();
     assert_eq!(ids(&before), ids(&after));
     assert!(!canary.exists());
     let scripts = format!("/v1/scripts?directory={}", in_query(&directory));

@@ -57,7 +57,10 @@ impl Plan<'_> {
         ]
         .map(|rest| format!("{own}{rest}"))
         .into_iter()
-        .chain(["/v1/sessions", "/healthz", "/readyz"].map(str::to_owned))
+        .chain(
+            ["/v1/sessions", "/v1/events?follow=false&last=20", "/healthz", "/readyz", "/v1/openapi.json"]
+                .map(str::to_owned),
+        )
         .map(|path| (format!("GET {path}"), "GET", path, Value::Null));
         // A session may change what it remembers about itself.
         let own_memory = remembered().map(|(method, rest, body)| (method, format!("{own}{rest}"), body));
@@ -105,6 +108,11 @@ impl Plan<'_> {
             ("DELETE", format!("{victim}/turns/t1"), Value::Null),
         ];
         rows.push(("POST", format!("{own}/observed"), Value::Null));
+        let every = json!({ "select": { "all": true } });
+        for verb in ["stop", "resume", "remove"] {
+            rows.push(("POST", format!("/v1/bulk/{verb}"), every.clone()));
+        }
+        rows.push(("POST", "/v1/bulk/answer".to_owned(), json!({ "select": { "all": true }, "answer": "allow" })));
         let schedule = json!({ "name": "s", "at": "2199-01-01T00:00:00Z", "session": { "directory": trap } });
         rows.push(("POST", "/v1/schedules".to_owned(), schedule.clone()));
         rows.push(("PUT", "/v1/schedules/s".to_owned(), schedule));
@@ -125,7 +133,7 @@ impl Plan<'_> {
         let scripts = format!("/v1/scripts?directory={}&diff=true", in_query(trap));
         let others = ["/v1/version", "/v1/agents", "/v1/doctor", "/v1/plugins", "/v1/prerequisites", "/v1/secrets"];
         let others = others.into_iter().chain(["/v1/snapshots", "/v1/reload", "/v1/drain", "/v1/sessions/victim"]);
-        let others = others.chain(["/v1/schedules", "/v1/schedules/s"]);
+        let others = others.chain(["/metrics", "/v1/schedules", "/v1/schedules/s"]);
         // A refusal must not reveal whether a session exists. A current environment would run scripts outside the
         // session.
         let others = others.chain(["/v1/sessions/nobody", &scripts]).map(str::to_owned);

@@ -46,7 +46,7 @@ use crate::harness::{Daemon, process, scripted_agent, session};
 /// Kills in one round.
 const ROUND: u64 = 100;
 /// Maximum time in which a session must come to rest after the clients and kills of a round have ended.
-const RESTS: Duration = Duration::from_mins(1);
+const RESTS: Duration = Duration::from_mins(4);
 /// Clients that read each session's events.
 const READERS: usize = 2;
 /// Maximum number of violations that the report shows for a session.

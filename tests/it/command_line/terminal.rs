@@ -1,6 +1,6 @@
 //! Commands at a terminal, with the greeting, the ways to leave, Ctrl-C, a narrow window, and no colours.
 
-use agentd_api::session::{Phase, SessionList, SessionSpec};
+use agentd_api::session::{Phase, SessionSpec, WholeList};
 
 use crate::harness::Daemon;
 use crate::harness::ctl::agentctl;
@@ -18,7 +18,7 @@ async fn run_greets_with_session_agent_and_directory_and_says_how_to_leave() {
     terminal.shows("> ").await;
     terminal.types("say hello there\n");
     terminal.shows("hello there\r\n").await;
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     assert!(terminal.shown().contains(list.sessions[0].id.as_str()), "{}", terminal.shown());
     terminal.types(CTRL_D);
     assert_eq!(terminal.ends().await.code(), Some(0));

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use agentd_api::session::{Phase, SessionList};
+use agentd_api::session::{Phase, WholeList};
 use tokio::process::Command;
 
 use crate::harness::quote::quoted;
@@ -87,7 +87,7 @@ async fn acpx_keeps_queues_cancels_and_finds_its_session_after_each_kill() {
     assert!(acpx.run(&["prompt", "say one"]).await.contains("one"));
     assert!(acpx.run(&["prompt", "tool echo from the tool"]).await.contains("from the tool"));
     assert!(acpx.run(&["exec", "say by exec"]).await.contains("by exec"));
-    let list: SessionList = daemon.client.get("/v1/sessions").await.expect(200);
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
     let is_first = |text: &str| text.contains("say one");
     let own = list.sessions.iter().find(|view| view.status.title.as_deref().is_some_and(is_first)).expect("it is kept");
     let session = super::handle(&daemon, own.id.as_str());

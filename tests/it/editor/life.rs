@@ -4,7 +4,7 @@ use std::fs;
 use std::net::TcpListener;
 use std::time::Duration;
 
-use agentd_api::session::{Phase, SessionList};
+use agentd_api::session::{Phase, WholeList};
 use serde_json::json;
 
 use super::{Editor, chunks, exists, handle};
@@ -140,7 +140,7 @@ async fn a_launch_that_waits_for_a_prerequisite_answers_when_it_is_met() {
     daemon.run().await;
     let mut editor = Editor::named(&daemon, "test", &["--require", "licence", "--wait=1m"]).await;
     let new = editor.request("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
-    let waiting = |list: &SessionList| list.sessions.iter().any(|view| view.status.phase == Phase::Waiting);
+    let waiting = |list: &WholeList| list.sessions.iter().any(|view| view.status.phase == Phase::Waiting);
     until_listed(&daemon, waiting).await;
     assert!(editor.past.is_empty(), "{:#?}", editor.past);
     let server = TcpListener::bind(("127.0.0.1", port)).unwrap();
@@ -158,9 +158,9 @@ async fn a_launch_that_waits_for_a_prerequisite_answers_when_it_is_met() {
 }
 
 /// Polls until the list of sessions satisfies `good`.
-async fn until_listed(daemon: &Daemon, good: impl Fn(&SessionList) -> bool) {
+async fn until_listed(daemon: &Daemon, good: impl Fn(&WholeList) -> bool) {
     within("the list of sessions", async {
-        while !good(&daemon.client.get("/v1/sessions").await.expect(200)) {
+        while !good(&daemon.client.get("/v1/sessions?fields=*").await.expect(200)) {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use agentd_api::doc::Named;
+use agentd_api::feed::{MARKERS, Notice};
 use agentd_api::session::ConditionType;
 use agentd_api::{Body, Code, contract, reason};
 
@@ -54,9 +55,20 @@ The events of a session are the records of its journal, in the same order. Each 
 `seq` counts from 1 without gaps in a session. `data` depends on `kind`. `agentctl events SESSION` prints these lines.
 
 {}
+## Kinds of the feed
+
+[The stream of all events](../operations/control.md#all-events-in-one-stream) has the events of all sessions, and
+these:
+
+{}
+A stream adds these at its own time. They pass every filter of kinds.
+
+{}
 A client ignores kinds and fields that it does not know: later versions add some.
 ",
-        table("kind", Body::KINDS)
+        table("kind", Body::KINDS),
+        table("kind", Notice::KINDS),
+        table("kind", MARKERS)
     )
 }
 

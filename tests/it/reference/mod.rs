@@ -6,6 +6,7 @@ mod agents;
 mod commands;
 mod configuration;
 mod interface;
+mod metrics;
 mod routes;
 
 use std::path::PathBuf;
@@ -94,8 +95,19 @@ fn the_page_of_variables_has_each_variable_of_the_contract() {
 }
 
 #[test]
+fn the_page_of_metrics_has_each_family_and_each_reason_of_readiness() {
+    compare("metrics.md", &metrics::page());
+}
+
+#[test]
 fn the_page_of_routes_has_each_route_with_its_callers() {
     compare("routes.md", &routes::page());
+}
+
+#[test]
+fn the_description_of_the_endpoint_is_what_the_routes_and_the_types_say() {
+    let document = agentd_api::openapi::document(|route| agentd_control::access(route).name());
+    compare_file("openapi.json", &agentd_api::openapi::text(&document));
 }
 
 #[test]

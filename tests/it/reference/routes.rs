@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use agentd_api::Route;
+use agentd_api::openapi::codes;
 use agentd_api::route::Answer;
+use agentd_api::{Code, Route};
 use agentd_control::{Access, access};
 
 const BEGINNING: &str = "# Routes
@@ -12,8 +13,14 @@ const BEGINNING: &str = "# Routes
 The calls of the [control endpoint](../operations/control.md). A request has at most the query keys of its route, each
 at most once. Other requests are refused with `invalid-request` (400) and have no effect.
 
+Each route with `GET` also answers `HEAD`, with the same headers and without a body.
+
 Bodies and answers are JSON. `Event` is a stream of documents, one a line, or Server-Sent Events with
-`Accept: text/event-stream`. Errors are [problem documents](problems.md).
+`Accept: text/event-stream`. `OpenMetrics` is text. Errors are [problem documents](problems.md).
+
+[openapi.json](openapi.json) describes the calls for programs, with the schema of each type: an OpenAPI 3.1 document.
+The daemon serves this document as `GET /v1/openapi.json`. [Compatibility](compatibility.md) has the rules for clients
+of later versions.
 
 ";
 
@@ -24,13 +31,16 @@ pub(super) fn page() -> String {
         let body = route.body().map_or(String::new(), |body| format!("`{body}`"));
         let answer = match route.answer() {
             Answer::Nothing => route.status().to_string(),
-            Answer::Document(name) | Answer::Stream(name) => format!("{} `{name}`", route.status()),
+            Answer::Document(name) | Answer::Text(name) | Answer::Stream(name) => {
+                format!("{} `{name}`", route.status())
+            }
         };
         let keys: Vec<&str> = route.keys().iter().map(|key| key.name).collect();
         let query = if keys.is_empty() { String::new() } else { format!(" ?`{}`", keys.join("` `")) };
         let (callers, purpose) = (access(*route).name(), route.purpose());
         writeln!(page, "| `{route}`{query} | {callers} | {body} | {answer} | {purpose} |").unwrap();
     }
+    page += &problems();
     page += "\n## Callers\n\n| callers | |\n|---|---|\n";
     for level in Access::ALL {
         writeln!(page, "| {} | {} |", level.name(), level.callers()).unwrap();
@@ -39,18 +49,52 @@ pub(super) fn page() -> String {
              [The control endpoint](../operations/control.md#callers) has the rules for processes inside sessions.\n";
     page += "\n## Query keys\n\n| key | values |\n|---|---|\n";
     for (name, values) in keys() {
-        writeln!(page, "| `{name}` | {values} |").unwrap();
+        for (values, routes) in &values {
+            let of = if keys()[name].len() == 1 { String::new() } else { format!("of {}: ", routes.join(", ")) };
+            writeln!(page, "| `{name}` | {of}{values} |").unwrap();
+        }
     }
     page
 }
 
-/// Returns each key with its values. A key has the same values for all routes.
-fn keys() -> BTreeMap<&'static str, String> {
-    let mut all = BTreeMap::new();
-    for key in Route::ALL.iter().flat_map(|route| route.keys()) {
-        let values = (key.values)();
-        let before = all.insert(key.name, values.clone());
-        assert!(before.is_none_or(|before| before == values), "{} has other values for another route", key.name);
+/// Makes the section with the problem codes of each route.
+fn problems() -> String {
+    let common: Vec<Code> = Code::ALL
+        .iter()
+        .copied()
+        .filter(|code| {
+            let mut others = Route::ALL.iter().filter(|route| **route != Route::Health);
+            others.all(|route| codes(*route).contains(code))
+        })
+        .collect();
+    let list = |codes: &mut dyn Iterator<Item = Code>| {
+        let names: Vec<String> = codes.map(|code| format!("`{}`", code.as_str())).collect();
+        names.join(", ")
+    };
+    let mut text = format!(
+        "\n## Problem codes\n\n`GET /healthz` is open to all callers, so it has no code about the caller's place. The \
+         other routes have the codes of\nthe first row.\n\n| route | further codes |\n|---|---|\n| each route | {} |\n\
+         | unknown path | {} |\n| unknown method of a path | {} |\n",
+        list(&mut common.iter().copied()),
+        list(&mut [Code::NoSuchPath].into_iter()),
+        list(&mut [Code::MethodNotAllowed].into_iter()),
+    );
+    for route in Route::ALL {
+        let further = list(&mut codes(*route).into_iter().filter(|code| !common.contains(code)));
+        if !further.is_empty() {
+            writeln!(text, "| `{route}` | {further} |").unwrap();
+        }
+    }
+    text
+}
+
+/// Returns each key with its values, and the routes that take these values.
+fn keys() -> BTreeMap<&'static str, BTreeMap<String, Vec<String>>> {
+    let mut all = BTreeMap::<_, BTreeMap<_, Vec<String>>>::new();
+    for route in Route::ALL {
+        for key in route.keys() {
+            all.entry(key.name).or_default().entry((key.values)()).or_default().push(format!("`{route}`"));
+        }
     }
     all
 }

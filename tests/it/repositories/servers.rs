@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use agentd_api::repository::{RepositorySpec, RepositoryState};
 use agentd_api::session::{Phase, SessionView};
@@ -13,7 +13,8 @@ use base64::Engine as _;
 
 use super::{Remote, condition, git, spec, state};
 use crate::harness::planted::Planted;
-use crate::harness::{Daemon, Session, require, until};
+use crate::harness::sshd::Sshd;
+use crate::harness::{Daemon, Session};
 
 /// Serves the directory `remotes` over HTTP by `git http-backend`, to the user `kim` with a password.
 fn serve(root: PathBuf, password: &str) -> u16 {
@@ -158,55 +159,20 @@ async fn a_named_secret_is_the_password_of_its_server_alone() {
     assert!(!found.message.contains("wrong-password"), "{found:?}");
 }
 
-/// An sshd on a port of its own, for root with a key.
-struct Sshd(Child);
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Sshd {
-    fn start(directory: &Path) -> Option<(Self, u16)> {
-        let program = require::sshd()?;
-        for name in ["host", "user"] {
-            let key = directory.join(name);
-            let made = Command::new("ssh-keygen").args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key).status();
-            assert!(made.unwrap().success());
-        }
-        fs::copy(directory.join("user.pub"), directory.join("authorized")).unwrap();
-        fs::create_dir_all("/run/sshd").unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let at = directory.display();
-        let config = format!(
-            "Port {port}\nListenAddress 127.0.0.1\nHostKey {at}/host\nAuthorizedKeysFile {at}/authorized\n\
-             StrictModes no\nUsePAM no\nPermitRootLogin prohibit-password\nPidFile none\n"
-        );
-        fs::write(directory.join("sshd_config"), config).unwrap();
-        let child = Command::new(program).args(["-D", "-f"]).arg(directory.join("sshd_config")).spawn().unwrap();
-        Some((Self(child), port))
-    }
-}
-
 #[tokio::test]
 async fn a_repository_is_cloned_over_ssh_with_the_environment_of_the_users_terminal() {
     let daemon = Daemon::start().await;
-    let directory = daemon.root().join("ssh");
-    fs::create_dir(&directory).unwrap();
-    let Some((_sshd, port)) = Sshd::start(&directory) else { return };
-    until("sshd listens", || TcpStream::connect(("127.0.0.1", port)).is_ok()).await;
+    let Some(sshd) = Sshd::start(daemon.root().join("ssh"), "").await else { return };
     let remote = Remote::new(&daemon, "web");
-    let url = format!("ssh://root@127.0.0.1:{port}{}", remote.url());
+    let url = format!("ssh://root@127.0.0.1:{}{}", sshd.port, remote.url());
     let of = |name: &str| RepositorySpec { name: Some(name.to_owned()), ..RepositorySpec::clone_of(&url) };
     let session = daemon.create(&spec(&daemon, vec![of("web")])).await;
     let found = condition(&failed(&session).await).cloned().unwrap();
     assert_eq!(found.reason, "RepositoryLogin", "the host key is unknown, and there is no prompt: {found:?}");
     // The start-up file of the login shell has the key.
     let command = format!(
-        "ssh -i {}/user -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
-        directory.display()
+        "ssh -i {} -o IdentitiesOnly=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null",
+        sshd.key().display()
     );
     fs::write(daemon.home().join(".profile"), format!("export GIT_SSH_COMMAND='{command}'\n")).unwrap();
     daemon.client.call("POST", "/v1/snapshots/refresh", "").await.expect::<serde_json::Value>(200);

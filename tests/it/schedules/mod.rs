@@ -8,7 +8,7 @@ use std::fs;
 use std::time::Duration;
 
 use agentd_api::schedule::{LABEL, RunOutcome, ScheduleList, ScheduleRun, ScheduleRuns, ScheduleView, Timer};
-use agentd_api::session::{Phase, SessionList, SessionSpec, SessionView};
+use agentd_api::session::{Phase, SessionSpec, SessionView, WholeList};
 use agentd_api::{Code, ScheduleName};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ async fn run(client: &Client, name: &str) -> ScheduleRun {
 }
 
 async fn sessions(client: &Client) -> Vec<SessionView> {
-    client.get("/v1/sessions").await.expect::<SessionList>(200).sessions
+    client.get("/v1/sessions?fields=*").await.expect::<WholeList>(200).sessions
 }
 
 fn in_seconds(seconds: i64) -> String {

@@ -16,9 +16,10 @@ const TIME: Duration = Duration::from_secs(1);
 const LOOKS: usize = 8;
 /// Maximum number of hung lookups that plugins started.
 const ASKED: usize = 6;
-/// Number of the daemon's threads at rest: the main thread, two workers, and one thread for each of four tasks. The
-/// tasks are the clock of the plugins' deadlines, the watchdog, the check of the socket each second, and the audit log.
-const THREADS: usize = 7;
+/// Number of the daemon's threads at rest: the main thread, two workers, and one thread for each of eight tasks. The
+/// tasks are the deadlines of plugins, the watchdog, the check of the socket each second, the audit log, and the feed.
+/// The others watch the disk, measure processes, and measure journals.
+const THREADS: usize = 11;
 
 fn mount(name: &str, path: &str, more: &str) -> String {
     declared(name, "mount", &format!("path = \"{path}\", timeout = \"1s\"{more}"), "time = \"3s\"")

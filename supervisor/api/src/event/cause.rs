@@ -7,6 +7,7 @@ use crate::prerequisite::Requester;
 /// The cause of a record: a client's request, or a configured limit. Empty if agentd acted for another reason,
 /// and in journals of older releases.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Cause {
     /// The process that sent the request, if a client did.
     #[serde(default, skip_serializing_if = "Option::is_none")]

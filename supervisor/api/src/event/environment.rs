@@ -10,6 +10,7 @@ use crate::mcp::LaunchedServer;
 
 /// Data of the record `environment.built`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EnvironmentBuilt {
     /// Number of the launch, counted from 1.
     pub launch: u64,
@@ -72,6 +73,7 @@ pub struct EnvironmentBuilt {
 
 /// Data of the record `environment.refreshed`. Holds no value and no file's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct EnvironmentRefreshed {
     /// Number of the launch, counted from 1.
     pub launch: u64,
@@ -91,6 +93,7 @@ pub struct EnvironmentRefreshed {
 
 /// A variable of a running agent that would now have another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StaleVariable {
     /// Name of the variable.
     pub name: String,
@@ -102,6 +105,7 @@ pub struct StaleVariable {
 
 /// How a variable changed since the previous launch. Never holds its value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct VariableChange {
     /// Name of the variable.
     pub name: String,
@@ -117,6 +121,7 @@ pub struct VariableChange {
 
 /// The kind of change of a variable between two launches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum VariableChangeKind {
     /// The previous launch did not have the variable.

@@ -5,8 +5,11 @@
 //! without gaps in a session. `data` is an object that depends on `kind`. For `agent.out` and `agent.in`,
 //! `data` is the JSON-RPC message itself, byte for byte.
 
+mod agent;
 mod cause;
 mod environment;
+#[cfg(feature = "schema")]
+mod schema;
 mod turn;
 
 use std::collections::BTreeMap;
@@ -23,7 +26,6 @@ use crate::degraded::LaunchDegraded;
 use crate::doc::Named;
 use crate::facts::FactsObserved;
 use crate::id::SessionId;
-use crate::isolation::Isolated;
 use crate::prerequisite::{PrerequisitesChanged, PrerequisitesChecked, PrerequisitesForced, Requester};
 use crate::repository::RepositoryChanged;
 use crate::scripts::ScriptProposed;
@@ -32,6 +34,7 @@ use crate::spec::SpecChanged;
 use crate::staleness::StalenessFound;
 use crate::workflow::{ActiveWorkflow, WorkflowChanged, WorkflowFailed};
 
+pub use agent::{AgentDropped, AgentExited, AgentReplayed, AgentStarted, AgentUnusable, Exceeded, KeeperStarted, Text};
 pub use cause::Cause;
 pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
 pub use turn::{
@@ -90,6 +93,17 @@ macro_rules! bodies {
         impl Body {
             /// All kinds that this version writes, in the order of their declaration.
             pub const KINDS: &'static [Named] = &[$(Named { name: $kind, doc: &[$($doc,)+] },)*];
+
+            /// Returns each kind with its meaning and the schema of its data.
+            #[cfg(feature = "schema")]
+            pub fn schemas(generator: &mut schemars::SchemaGenerator) -> Vec<(&'static str, String, schemars::Schema)> {
+                let mut schemas = Vec::new();
+                $(
+                    let meaning = crate::doc::text(&[$($doc,)+]);
+                    schemas.push(($kind, meaning, generator.subschema_for::<$data>()));
+                )*
+                schemas
+            }
 
             /// Returns the kind as the record's `kind` field has it.
             pub fn kind(&self) -> &str {
@@ -251,6 +265,7 @@ impl Event {
 
 /// Data of the record `session.created`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionCreated {
     /// The specification of the session, as requested.
     pub spec: SessionSpec,
@@ -270,6 +285,7 @@ pub struct SessionCreated {
 
 /// The conversation that a new session takes over from its parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Continuation {
     /// The agent's id for the conversation (ACP `sessionId`).
     pub conversation: String,
@@ -298,6 +314,7 @@ pub struct Continuation {
 
 /// Why a launch began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum LaunchReason {
     /// The session was created.
@@ -322,6 +339,7 @@ impl LaunchReason {
 
 /// Data of the record `launch.started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchStarted {
     /// Number of the launch in the session, counted from 1.
     pub launch: u64,
@@ -354,6 +372,7 @@ impl LaunchStarted {
 
 /// Data of the record `launch.failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LaunchFailed {
     /// Number of the launch, counted from 1.
     pub launch: u64,
@@ -363,80 +382,10 @@ pub struct LaunchFailed {
     pub message: String,
 }
 
-/// Data of the record `keeper.started`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KeeperStarted {
-    /// Process id of the keeper.
-    pub pid: u32,
-    /// Start time of the process, from an unspecified epoch (Linux: clock ticks since boot, proc(5) field 22).
-    /// Together with the pid it identifies one process.
-    pub start_time: u64,
-    /// Version of the keeper's build.
-    pub version: String,
-    /// Version of the frame protocol that the keeper speaks.
-    pub protocol: u32,
-    /// Whether the keeper puts the contents of files into prompts for the agent.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub fills_contents: bool,
-    /// Number of the launch, counted from 1.
-    pub launch: u64,
-}
-
-/// Data of the record `agent.started`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentStarted {
-    /// Number of the launch, counted from 1.
-    pub launch: u64,
-    /// Process id that was started. The agent may be a descendant.
-    pub pid: u32,
-    /// Start time of the process, in the units of [`KeeperStarted::start_time`].
-    pub start_time: u64,
-    /// The program and its arguments.
-    pub command: Vec<String>,
-    /// The isolation that the agent was started with.
-    #[serde(default, skip_serializing_if = "Isolated::is_none")]
-    pub isolation: Isolated,
-}
-
-/// Data of the records `agent.noise` and `agent.stderr`: a line, which may be truncated.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Text {
-    /// The line without its newline.
-    pub text: ByteString,
-    /// Number of bytes that were removed from the line's end. `0` if the line is complete.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub cut: u64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
-fn is_zero(n: &u64) -> bool {
-    *n == 0
-}
-
-/// Data of the record `agent.replayed`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentReplayed {
-    /// Number of lines that were left out.
-    pub lines: u64,
-    /// Number of bytes that were left out.
-    pub bytes: u64,
-}
-
-/// Data of the record `agent.dropped`: notifications, noise or stderr that were left out. Requests and
-/// responses are never left out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentDropped {
-    /// Number of lines that were left out.
-    pub lines: u64,
-    /// Number of bytes that were left out.
-    pub bytes: u64,
-    /// Why they were left out, for people: the disk was full, or the journal reached its size limit.
-    pub reason: String,
-}
-
 /// Data of the record `journal.repaired`: damage to the journal's end, for example by a power failure or a
 /// faulty disk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct JournalRepaired {
     /// Number of bytes that were not valid records. They were moved to `journal.torn` in the session's
     /// directory.
@@ -453,60 +402,9 @@ pub struct JournalRepaired {
     pub detail: String,
 }
 
-/// Data of the record `agent.unusable`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentUnusable {
-    /// Number of the launch, counted from 1.
-    pub launch: u64,
-    /// One CamelCase word for programs, for example `ConversationGone`.
-    pub reason: String,
-    /// Description of the failure for people.
-    pub message: String,
-}
-
-/// Data of the record `agent.exited`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentExited {
-    /// Number of the launch, counted from 1.
-    pub launch: u64,
-    /// Exit status, if the process exited normally.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<i32>,
-    /// Signal number, if a signal terminated the process.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub signal: Option<i32>,
-    /// Error of execve(2), if the program could not be executed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exec_error: Option<String>,
-    /// Number of other processes of the agent's process tree that were killed.
-    #[serde(default)]
-    pub killed: u32,
-    /// Whether the stop was requested.
-    #[serde(default)]
-    pub requested: bool,
-    /// Why the agent was ended without a request: no daemon came back, or a limit was exceeded. For people.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// The limit that the agent exceeded. `reason` has the numbers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exceeded: Option<Exceeded>,
-}
-
-/// The resource whose limit an agent exceeded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Exceeded {
-    /// Memory, in bytes.
-    Memory,
-    /// Number of processes and threads.
-    Tasks,
-    /// A resource newer than this reader.
-    #[serde(other)]
-    Unknown,
-}
-
 /// How a conversation was opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum OpenedBy {
     /// As a new conversation (ACP `session/new`).
@@ -527,6 +425,7 @@ pub enum OpenedBy {
 
 /// Data of the record `conversation.opened`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct ConversationOpened {
     /// Number of the launch, counted from 1.
     pub launch: u64,
@@ -548,6 +447,7 @@ pub struct ConversationOpened {
 
 /// Data of the record `stop.requested`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StopRequested {
     /// Why the session stops, for people.
     pub reason: String,
@@ -558,6 +458,7 @@ pub struct StopRequested {
 
 /// Data of the record `daemon.recovered`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DaemonRecovered {
     /// Version of the daemon that took over.
     pub version: String,

@@ -12,6 +12,7 @@ use crate::session::PermissionRequest;
 
 /// Data of the record `turn.queued`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnQueued {
     /// Id of the turn.
     pub turn: TurnId,
@@ -36,6 +37,7 @@ pub struct TurnQueued {
 
 /// Data of the record `turn.limited`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnLimited {
     /// Id of the turn.
     pub turn: TurnId,
@@ -54,6 +56,7 @@ pub struct TurnLimited {
 
 /// Data of the record `turn.released`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnReleased {
     /// Id of the turn.
     pub turn: TurnId,
@@ -64,6 +67,7 @@ pub struct TurnReleased {
 
 /// Data of the record `turn.started`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnStarted {
     /// Id of the turn.
     pub turn: TurnId,
@@ -85,6 +89,7 @@ pub struct TurnStarted {
 
 /// Why agentd ended a turn instead of the agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum SyntheticCause {
     /// The agent's process ended before the agent answered.
@@ -102,6 +107,7 @@ pub enum SyntheticCause {
 
 /// Data of the record `turn.ended`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnEnded {
     /// Id of the turn.
     pub turn: TurnId,
@@ -118,6 +124,7 @@ pub struct TurnEnded {
 
 /// Details of a turn that agentd ended instead of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Synthetic {
     /// Why agentd ended the turn.
     pub cause: SyntheticCause,
@@ -130,6 +137,7 @@ pub struct Synthetic {
 
 /// Data of the record `turn.silent`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnSilent {
     /// Id of the turn.
     pub turn: TurnId,
@@ -139,6 +147,7 @@ pub struct TurnSilent {
 
 /// Data of the record `turn.cancelling`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TurnCancelling {
     /// Id of the turn.
     pub turn: TurnId,
@@ -149,6 +158,7 @@ pub struct TurnCancelling {
 
 /// Data of the record `permission.requested`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PermissionRequested {
     /// The permission request.
     pub request: PermissionRequest,
@@ -159,6 +169,7 @@ pub struct PermissionRequested {
 
 /// How a permission request ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum PermissionOutcome {
     /// The option with this id was selected.
@@ -169,6 +180,7 @@ pub enum PermissionOutcome {
 
 /// Source of the answer to a permission request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum AnsweredBy {
     /// A client.
@@ -186,6 +198,7 @@ pub enum AnsweredBy {
 
 /// Data of the record `permission.resolved`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct PermissionResolved {
     /// Id of the permission request.
     pub permission: PermissionId,

@@ -18,6 +18,7 @@ use self::query::{Query, append, escape};
 use crate::acp::AcpMessage;
 use crate::agents::{AgentAddRequest, AgentAddView, Catalogue};
 use crate::audit::AuditList;
+use crate::bulk::{BulkAnswer, BulkRemove, BulkResume, BulkStop, BulkView};
 use crate::context::{ContextChange, ContextView, HintRequest, ProgressRequest, TitleRequest};
 use crate::doc;
 use crate::doctor::DoctorView;
@@ -25,8 +26,10 @@ use crate::drain::DrainView;
 use crate::editor::RequestAnswer;
 use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use crate::event::Event;
+use crate::feed::FeedEvent;
 use crate::keep::{KeepRequest, KeepView};
 use crate::label::Selector;
+use crate::list::{Conditions, Cursor, Fields, Phases};
 use crate::login::{AgentStart, AgentStartRequest};
 use crate::note::NoteView;
 use crate::options::OptionsView;
@@ -43,7 +46,7 @@ use crate::session::{
 };
 use crate::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
 use crate::spec::{SpecChangeView, SpecPatch};
-use crate::status::{AgentList, HealthView, ReadinessView, VersionView};
+use crate::status::{AgentList, HealthView, OpenApi, ReadinessView, VersionView};
 use crate::validation::ValidationView;
 
 /// HTTP method (RFC 9110 section 9) of a route.
@@ -87,6 +90,9 @@ pub struct Key {
     pub name: &'static str,
     /// Describes the values of the key.
     pub values: fn() -> String,
+    /// Returns the JSON Schema of the values.
+    #[cfg(feature = "schema")]
+    pub schema: fn() -> serde_json::Value,
 }
 
 /// Body of a successful response.
@@ -96,6 +102,8 @@ pub enum Answer {
     Nothing,
     /// The body is one JSON document of the named type.
     Document(&'static str),
+    /// The body is text in the named format.
+    Text(&'static str),
     /// The body is a stream of JSON documents of the named type.
     Stream(&'static str),
 }
@@ -145,7 +153,12 @@ macro_rules! routes {
             pub fn keys(self) -> &'static [Key] {
                 match self {
                     $(Self::$name => &[
-                        $($(Key { name: stringify!($key), values: <$value>::describe },)+)?
+                        $($(Key {
+                            name: stringify!($key),
+                            values: <$value>::describe,
+                            #[cfg(feature = "schema")]
+                            schema: <$value>::schema,
+                        },)+)?
                     ],)*
                 }
             }
@@ -154,6 +167,29 @@ macro_rules! routes {
             pub fn body(self) -> Option<&'static str> {
                 match self {
                     $(Self::$name => routes!(@body $($body)?),)*
+                }
+            }
+
+            /// Returns the schema of the request's body.
+            #[cfg(feature = "schema")]
+            pub fn body_schema(self, generator: &mut schemars::SchemaGenerator) -> Option<schemars::Schema> {
+                match self {
+                    $(Self::$name => routes!(@schema generator $($body)?),)*
+                }
+            }
+
+            /// Returns the schema of a successful response's body, or of one document of a stream.
+            #[cfg(feature = "schema")]
+            pub fn answer_schema(self, generator: &mut schemars::SchemaGenerator) -> Option<schemars::Schema> {
+                match self {
+                    $(Self::$name => routes!(@answer_schema generator $kind $($answer)?),)*
+                }
+            }
+
+            /// Returns the name of the row.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
                 }
             }
 
@@ -228,10 +264,15 @@ macro_rules! routes {
             }
         }
     };
+    (@schema $generator:ident) => { None };
+    (@schema $generator:ident $of:ident) => { Some($generator.subschema_for::<$of>()) };
+    (@answer_schema $generator:ident Text $format:ident) => { None };
+    (@answer_schema $generator:ident $kind:ident $($of:ident)?) => { routes!(@schema $generator $($of)?) };
     (@body) => { None };
     (@body $body:ident) => { Some(document(stringify!($body), PhantomData::<$body>)) };
     (@answer Nothing) => { Answer::Nothing };
     (@answer Document $answer:ident) => { Answer::Document(document(stringify!($answer), PhantomData::<$answer>)) };
+    (@answer Text $format:ident) => { Answer::Text(stringify!($format)) };
     (@answer Stream $answer:ident) => { Answer::Stream(line(stringify!($answer), PhantomData::<$answer>)) };
 }
 
@@ -241,8 +282,12 @@ routes! {
     Health = Get "/healthz" => 200 Document(HealthView);
     /// Answers 200 if a session can be launched, else `not-ready` with the reasons.
     Readiness = Get "/readyz" => 200 Document(ReadinessView);
+    /// Shows the metrics in `OpenMetrics`, or in the text format of Prometheus for `Accept: text/plain`.
+    Metrics = Get "/metrics" => 200 Text(OpenMetrics);
     /// Shows the daemon's version, directories and formats.
     Version = Get "/v1/version" => 200 Document(VersionView);
+    /// Describes the calls, types and problem codes of the control endpoint as an `OpenAPI` document.
+    Description = Get "/v1/openapi.json" => 200 Document(OpenApi);
     /// Lists the configured agents.
     Agents = Get "/v1/agents" => 200 Document(AgentList);
     /// Adds an agent to the user's file, and reloads. With `dry_run` in the body only shows the change.
@@ -310,8 +355,25 @@ routes! {
     RemoveSchedule = Delete "/v1/schedules/" schedule => 204 Nothing;
     /// Runs a schedule now. With `due` only if a time is due.
     RunSchedule = Post "/v1/schedules/" schedule "/run" { due: bool } => 200 Document(ScheduleRuns);
-    /// Lists the sessions, or those with the labels. With `stale` checks them now, and lists only those with findings.
-    Sessions = Get "/v1/sessions" { stale: bool, label: Selector } => 200 Document(SessionList);
+    /// Streams the events of all sessions and of the daemon, or with `before` sends the `limit` events before that
+    /// cursor.
+    Feed = Get "/v1/events"
+        { after: u64, last: u64, follow: bool, before: u64, limit: u64, kind: String, session: String, label: Selector }
+        => 200 Stream(FeedEvent);
+    /// Stops the selected sessions, with one result for each.
+    BulkStop = Post "/v1/bulk/stop" (BulkStop) => 200 Document(BulkView);
+    /// Launches the selected sessions again, with one result for each.
+    BulkResume = Post "/v1/bulk/resume" (BulkResume) => 200 Document(BulkView);
+    /// Removes the selected sessions, with one result for each.
+    BulkRemove = Post "/v1/bulk/remove" (BulkRemove) => 200 Document(BulkView);
+    /// Answers the open permission requests of the selected sessions, with one result for each session.
+    BulkAnswer = Post "/v1/bulk/answer" (BulkAnswer) => 200 Document(BulkView);
+    /// Lists the sessions that match, in pages of `limit`. With `stale` checks them now, and lists only those with
+    /// findings.
+    Sessions = Get "/v1/sessions"
+        { stale: bool, label: Selector, phase: Phases, agent: String, directory: String, condition: Conditions,
+            fields: Fields, limit: u64, after: Cursor }
+        => 200 Document(SessionList);
     /// Creates a session and begins its first launch.
     CreateSession = Post "/v1/sessions"
         { wait: Wait, wait_for_prerequisites: PrerequisiteWait, force: bool, degraded: bool }
@@ -331,8 +393,10 @@ routes! {
         => 202 Document(RepositoryList);
     /// Removes a session. With `force` stops the session first.
     RemoveSession = Delete "/v1/sessions/" session { force: bool } => 204 Nothing;
-    /// Sends the stored events of a session, then each new event. With `follow=false` ends after the stored ones.
-    Events = Get "/v1/sessions/" session "/events" { after: u64, last: u64, follow: bool } => 200 Stream(Event);
+    /// Sends the stored events of a session, then each new event unless `follow=false`. With `before` sends the `limit`
+    /// events before that event.
+    Events = Get "/v1/sessions/" session "/events" { after: u64, last: u64, follow: bool, before: u64, limit: u64 }
+        => 200 Stream(Event);
     /// Shows every variable of a session with its provider and former value, and never a secret's value.
     Environment = Get "/v1/sessions/" session "/environment" { at: Moment, values: bool }
         => 200 Document(EnvironmentView);
@@ -436,14 +500,23 @@ fn at(path: &str) -> impl Iterator<Item = Route> {
     Route::ALL.iter().copied().filter(fits)
 }
 
-/// Returns the route of a method and a path without query. The first match in the table counts.
+/// Returns the route of a method and a path without query. The first match in the table counts. `HEAD` finds the route
+/// of `GET` (RFC 9110 section 9.3.2).
 pub fn find(method: &str, path: &str) -> Option<Route> {
+    let method = if method == HEAD { Method::Get.as_str() } else { method };
     at(path).find(|route| route.method().as_str() == method)
 }
 
+/// The method whose answer has the headers of `GET` and no body.
+const HEAD: &str = "HEAD";
+
 /// Lists the methods of a path, as the header `Allow` has them; `None` for an unknown path.
 pub fn allowed(path: &str) -> Option<String> {
-    let methods: Vec<&str> = at(path).map(|route| route.method().as_str()).collect();
+    let mut methods = Vec::new();
+    for method in at(path).map(Route::method) {
+        methods.push(method.as_str());
+        methods.extend((method == Method::Get).then_some(HEAD));
+    }
     (!methods.is_empty()).then(|| methods.join(", "))
 }
 

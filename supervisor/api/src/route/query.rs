@@ -14,6 +14,10 @@ pub trait Value: Sized {
     /// Describes the values for people.
     fn describe() -> String;
 
+    /// Returns the JSON Schema of the values.
+    #[cfg(feature = "schema")]
+    fn schema() -> serde_json::Value;
+
     /// Reads a value; `None` for a text that is no such value.
     fn read(text: &str) -> Option<Self>;
 
@@ -25,6 +29,11 @@ pub trait Value: Sized {
 impl Value for bool {
     fn describe() -> String {
         "`true` or `false`; the key alone means `true`".to_owned()
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "boolean" })
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -45,6 +54,11 @@ impl Value for u64 {
         "a whole number from 0".to_owned()
     }
 
+    #[cfg(feature = "schema")]
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "integer", "format": "uint64", "minimum": 0 })
+    }
+
     fn read(text: &str) -> Option<Self> {
         text.parse().ok()
     }
@@ -57,6 +71,11 @@ impl Value for u64 {
 impl Value for String {
     fn describe() -> String {
         "a text".to_owned()
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "string" })
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -73,6 +92,11 @@ impl Value for Moment {
         "`created`, `last` or `now`".to_owned()
     }
 
+    #[cfg(feature = "schema")]
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "string", "enum": ["created", "last", "now"] })
+    }
+
     fn read(text: &str) -> Option<Self> {
         text.parse().ok()
     }
@@ -87,6 +111,11 @@ impl Value for Selector {
         "`KEY=VALUE`, `KEY!=VALUE`, `KEY` or `!KEY`, or several of them with commas between".to_owned()
     }
 
+    #[cfg(feature = "schema")]
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "string", "examples": ["team=web,stage!=test"] })
+    }
+
     fn read(text: &str) -> Option<Self> {
         text.parse().ok()
     }
@@ -95,6 +124,10 @@ impl Value for Selector {
         self.to_string()
     }
 }
+
+/// Pattern of times in a query.
+#[cfg(feature = "schema")]
+const TIME: &str = "^([0-9]+(\\.[0-9]+)?|[0-9]+(ms|s|m|h|d)( ?[0-9]+(ms|s|m|h))*)$";
 
 /// A length of time of at most `SECONDS`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -108,6 +141,11 @@ pub type PrerequisiteWait = Within<604_800>;
 impl<const SECONDS: u64> Value for Within<SECONDS> {
     fn describe() -> String {
         format!("a time from 0 to {SECONDS} seconds: a number of seconds, or with units, as `30s` or `1m30s`")
+    }
+
+    #[cfg(feature = "schema")]
+    fn schema() -> serde_json::Value {
+        serde_json::json!({ "type": "string", "pattern": TIME, "examples": ["30s", "1m30s"] })
     }
 
     fn read(text: &str) -> Option<Self> {

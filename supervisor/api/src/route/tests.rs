@@ -30,13 +30,14 @@ fn a_purpose_is_one_or_two_whole_sentences() {
 
 #[test]
 fn a_path_has_its_methods_and_an_unknown_path_has_none() {
-    assert_eq!(allowed("/v1/sessions/k3m").as_deref(), Some("GET, PATCH, DELETE"));
-    assert_eq!(allowed("/v1/drain").as_deref(), Some("GET, POST, DELETE"));
+    assert_eq!(allowed("/v1/sessions/k3m").as_deref(), Some("GET, HEAD, PATCH, DELETE"));
+    assert_eq!(allowed("/v1/drain").as_deref(), Some("GET, HEAD, POST, DELETE"));
     assert_eq!(allowed("/v1/sessions/k3m/k3m"), None);
     assert_eq!(allowed("/v1/sessions/"), allowed("/v1/sessions/k3m"));
     assert_eq!(find("POST", "/v1/sessions/k3m/stop"), Some(Route::Stop));
     assert_eq!(find("PUT", "/v1/sessions"), None);
-    assert_eq!(find("HEAD", "/v1/sessions"), None);
+    assert_eq!(find("HEAD", "/v1/sessions"), Some(Route::Sessions));
+    assert_eq!(find("HEAD", "/v1/prune"), None);
 }
 
 #[test]
@@ -60,7 +61,14 @@ fn a_call_is_read_as_it_is_written() {
         (Call::CancelTurn { session: session(), turn: "t2".into() }, "DELETE /v1/sessions/k3m/turns/t2"),
         (Call::Plugin { name: "env-script".into() }, "GET /v1/plugins/env-script"),
         (
-            Call::Events { session: session(), after: Some(7), last: None, follow: Some(false) },
+            Call::Events {
+                session: session(),
+                after: Some(7),
+                last: None,
+                follow: Some(false),
+                before: None,
+                limit: None,
+            },
             "GET /v1/sessions/k3m/events?after=7&follow=false",
         ),
         (
@@ -68,8 +76,19 @@ fn a_call_is_read_as_it_is_written() {
             "GET /v1/scripts?directory=%2Fa%20b%26c&diff=true",
         ),
         (
-            Call::Sessions { stale: None, label: "team=web, !old".parse().ok() },
-            "GET /v1/sessions?label=team%3Dweb%2C%21old",
+            Call::Sessions {
+                stale: None,
+                label: "team=web, !old".parse().ok(),
+                phase: Phases::read("idle,busy"),
+                agent: None,
+                directory: Some("/a".into()),
+                condition: Conditions::read("!Ready"),
+                fields: Fields::read("id,spec.labels"),
+                limit: Some(10),
+                after: Cursor::read("1.k3m"),
+            },
+            "GET /v1/sessions?label=team%3Dweb%2C%21old&phase=idle%2Cbusy&directory=%2Fa&condition=%21Ready\
+             &fields=id%2Cspec.labels&limit=10&after=1.k3m",
         ),
         (
             Call::EnvironmentDifference { session: session(), from: Some(Moment::Created), to: None, values: None },
@@ -116,7 +135,7 @@ fn unknown_keys_repeated_keys_and_bad_values_are_refused_with_the_keys_that_are_
             "GET",
             "/v1/sessions/k3m/events?after=1&folow=false",
             "GET /v1/sessions/{session}/events takes no query key \"folow\"",
-            "the keys are after, last and follow",
+            "the keys are after, last, follow, before and limit",
         ),
         ("GET", "/v1/drain?wait=1&wait=1", "GET /v1/drain takes the query key \"wait\" once", "the only key is wait"),
         ("GET", "/v1/drain?wait=1&wait", "GET /v1/drain takes the query key \"wait\" once", "the only key is wait"),

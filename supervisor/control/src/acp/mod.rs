@@ -25,7 +25,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -207,7 +207,7 @@ fn check_session(message: &Message<'_>, header: Option<&str>) -> Result<(), Prob
 /// Implements `GET /acp`.
 async fn stream(context: &Context, query: Query, request: Request<Incoming>) -> Answer {
     let headers = request.headers();
-    if websocket::is_asked(headers) {
+    if websocket::is_asked(headers) && request.method() == Method::GET {
         let options = query.options()?;
         let accept = websocket::accept(headers)?;
         let (connection, _) = context.acp.begin(options, None).await?;
@@ -220,6 +220,10 @@ async fn stream(context: &Context, query: Query, request: Request<Incoming>) -> 
             .hint("send the header Accept: text/event-stream"));
     }
     let connection = find(context, text(headers, &CONNECTION))?;
+    if request.method() == Method::HEAD {
+        // No stream begins, so a stream that the connection has stays open.
+        return Ok(event_stream(full("")));
+    }
     let scope: Scope = text(headers, &SESSION).map(Into::into);
     let cursor = text(headers, &HeaderName::from_static("last-event-id")).map(|given| {
         given.parse::<Cursor>().map_err(|_| {
@@ -257,10 +261,14 @@ async fn stream(context: &Context, query: Query, request: Request<Incoming>) -> 
             }
         }
     });
-    let mut response = Response::new(StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync());
+    Ok(event_stream(StreamBody::new(ReceiverStream::new(receiver)).boxed_unsync()))
+}
+
+fn event_stream(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    response
 }
 
 /// Returns a message as a server-sent event.

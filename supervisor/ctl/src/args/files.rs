@@ -74,7 +74,7 @@ impl FromStr for Output {
 }
 
 /// Parses a query. Accepts it without `$` and in braces too, as kubectl does.
-fn path(given: &str) -> Result<JsonPath, String> {
+pub(super) fn path(given: &str) -> Result<JsonPath, String> {
     let bare = given.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')).unwrap_or(given);
     let path = if bare.starts_with(['.', '[']) { format!("${bare}") } else { bare.to_owned() };
     JsonPath::parse(&path).map_err(|error| format!("{path:?} is no JSONPath, as $.status.phase: {error}"))

@@ -5,7 +5,12 @@ pub(crate) mod agent;
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
+pub(crate) mod events;
 pub(crate) mod files;
+mod help;
+pub(crate) mod host;
+pub(crate) mod list;
+mod machine;
 pub(crate) mod plugin;
 pub(crate) mod prune;
 pub(crate) mod repository;
@@ -24,44 +29,11 @@ use agentd_api::{AgentName, SessionName};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
+use help::{EXAMPLES, STATUSES};
 use repository::WorkspaceArgs;
 use run::{AnswerArgs, BatchArgs, OptionArgs};
 pub(crate) use run::{NewArgs, RunArgs};
 pub(crate) use spec::SelectorArgs;
-
-const STATUSES: &str = "\
-Exit status:
-  0    success; run and prompt: the agent ended the turn itself
-  1    failure: the daemon reported an error, or the session, the launch or
-       the turn failed; check, validate, config check: something was found;
-       doctor: a check failed (a warning is status 0)
-  2    the command line is wrong
-  3    the daemon cannot be reached or started
-  4    refused in the present state: the session's phase does not allow it, a
-       name is taken, a queue is full, a question is answered already
-  5    run --batch: the session reached one of its limits
-  6    run --batch, prompt --schema: the answer does not satisfy its schema
-  130  the turn was cancelled, or Ctrl-C left it running
-  141  the reader of the output closed it
-
-Environment:
-  AGENTD_SOCKET  the daemon's socket, as --socket
-  AGENTD_URL, AGENTD_TOKEN_FILE
-                 the daemon's address over TCP and the file with its token,
-                 as --url and --token-file
-  NO_COLOR       if set and not empty: no colours, on a terminal either";
-
-const EXAMPLES: &str = "\
-Examples:
-  agentctl run                             talk to the default agent, here
-  agentctl run --agent claude --dir ~/src  talk to another agent, elsewhere
-  agentctl run \"what is this?\"             ask one thing; stdout is the answer
-  agentctl ls -a                           list all sessions
-  agentctl attach                          come back to the last session
-  agentctl attach k3m                      come back; part of an id is enough
-  agentctl stop k3m                        end its agent; resume continues it
-  agentctl env k3m                         show its environment, with sources
-  agentctl doctor                          find problems and their remedies";
 
 /// Run AI coding agents in sessions, each in its own clean environment.
 ///
@@ -80,6 +52,10 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Global {
+    /// The daemon of another machine, through ssh: a name of `agentctl host ls`, `[USER@]MACHINE` or
+    /// `ssh://[USER@]MACHINE[:PORT]`
+    #[arg(long, global = true, value_name = "MACHINE", conflicts_with = "url")]
+    pub(crate) host: Option<String>,
     /// The daemon's socket. With it, agentctl never starts a daemon
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) socket: Option<PathBuf>,
@@ -120,16 +96,7 @@ pub(crate) enum Command {
     New(NewArgs),
     /// List sessions that are not stopped; with --all, every session
     #[command(visible_alias = "list")]
-    Ls {
-        /// List stopped sessions too
-        #[arg(short, long)]
-        all: bool,
-        /// Check the sessions now, stopped ones too, and list only those that are stale, with the findings
-        #[arg(long)]
-        stale: bool,
-        #[command(flatten)]
-        labels: SelectorArgs,
-    },
+    Ls(list::LsArgs),
     /// Show a session's spec, status and conditions
     Show { session: String },
     /// Show the last events of a session, then follow it and send prompts as with run
@@ -196,8 +163,10 @@ pub(crate) enum Command {
     /// A stopped session keeps its conversation; `agentctl resume` continues it. Stopping a stopped session is
     /// no error.
     Stop {
-        #[arg(required = true, value_name = "SESSION")]
+        #[arg(required_unless_present = "selector", conflicts_with = "selector", value_name = "SESSION")]
         sessions: Vec<String>,
+        #[command(flatten)]
+        chosen: SelectorArgs,
         /// Do not wait until they are stopped
         #[arg(long)]
         no_wait: bool,
@@ -206,7 +175,10 @@ pub(crate) enum Command {
     ///
     /// A prompt that waits for the end of a rate limit is sent again at once.
     Resume {
-        session: String,
+        #[arg(required_unless_present = "selector", conflicts_with = "selector")]
+        session: Option<String>,
+        #[command(flatten)]
+        chosen: SelectorArgs,
         /// Do not wait until the agent is ready
         #[arg(long)]
         no_wait: bool,
@@ -222,8 +194,10 @@ pub(crate) enum Command {
     ///
     /// The agent deletes its own copy of the conversation, if it can. Otherwise the place of its files is printed.
     Rm {
-        #[arg(required = true, value_name = "SESSION")]
+        #[arg(required_unless_present = "selector", conflicts_with = "selector", value_name = "SESSION")]
         sessions: Vec<String>,
+        #[command(flatten)]
+        chosen: SelectorArgs,
         /// Stop active sessions first
         #[arg(short, long)]
         force: bool,
@@ -253,19 +227,8 @@ pub(crate) enum Command {
     },
     /// Answer an agent's question
     Answer(AnswerArgs),
-    /// Print a session's events, one JSON object a line, and follow it
-    Events {
-        session: String,
-        /// Begin after the event with this number
-        #[arg(long, value_name = "SEQ", conflicts_with = "last")]
-        after: Option<u64>,
-        /// Begin with the last N events
-        #[arg(long, value_name = "N")]
-        last: Option<u64>,
-        /// Print the present events and exit
-        #[arg(long)]
-        no_follow: bool,
-    },
+    /// Print the events of a session or of all sessions, one JSON object a line, and follow them
+    Events(events::EventsArgs),
     /// Show or refresh the environment of the login shell, with which sessions' environments begin
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
@@ -344,6 +307,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "DIR")]
         directory: Option<PathBuf>,
     },
+    /// List, add or remove machines for --host
+    #[command(subcommand)]
+    Host(host::HostCommand),
+    /// Connect standard input and output with the daemon's socket: the end of `--host` on the daemon's machine
+    #[command(hide = true)]
+    Dial,
     /// Run the demo agent: speak the Agent Client Protocol on standard input and output
     #[command(hide = true)]
     DemoAgent,

@@ -36,8 +36,8 @@ pub(super) struct Completion {
 pub(super) type Replacement = (usize, String);
 
 impl Completion {
-    /// Finds the alternatives after an edit.
-    pub(super) fn update(&mut self, before: &str, commands: &[SlashCommand], directory: &Path) {
+    /// Finds the alternatives after an edit. Without a directory no path is completed.
+    pub(super) fn update(&mut self, before: &str, commands: &[SlashCommand], directory: Option<&Path>) {
         *self = Self::default();
         if let Some(word) = before.strip_prefix('/').filter(|word| !word.contains(char::is_whitespace)) {
             let matching = commands.iter().filter(|command| command.name.starts_with(word));
@@ -52,7 +52,7 @@ impl Completion {
         let start = before.rfind(char::is_whitespace).map_or(0, |at| at + 1);
         // A space is at most one character of several bytes.
         let start = (start..=before.len()).find(|at| before.is_char_boundary(*at)).unwrap_or(start);
-        if let Some(path) = before[start..].strip_prefix('@') {
+        if let (Some(path), Some(directory)) = (before[start..].strip_prefix('@'), directory) {
             (self.start, self.word) = (start, before[start..].to_owned());
             self.choices = paths(path, directory);
         }
@@ -177,7 +177,7 @@ mod tests {
 
     fn completion(before: &str, directory: &Path) -> Completion {
         let mut completion = Completion::default();
-        completion.update(before, &commands(), directory);
+        completion.update(before, &commands(), Some(directory));
         completion
     }
 

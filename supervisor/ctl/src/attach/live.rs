@@ -128,14 +128,14 @@ pub(super) struct Live {
     pub(super) typed: VecDeque<String>,
     pub(super) facts: Facts,
     agent: String,
-    directory: PathBuf,
+    directory: Option<PathBuf>,
     opened_at: Instant,
     drawn_at: Instant,
     dirty: bool,
 }
 
 impl Live {
-    pub(super) fn open(sink: Sink, agent: String, directory: PathBuf) -> io::Result<Self> {
+    pub(super) fn open(sink: Sink, agent: String, directory: Option<PathBuf>) -> io::Result<Self> {
         Ok(Self {
             tty: Tty::open()?,
             region: Region::new(io::stderr()),
@@ -337,7 +337,7 @@ impl Live {
 
     fn complete(&mut self) {
         let commands = self.facts.commands.as_deref().unwrap_or_default();
-        self.completion.update(&self.draft.text()[..self.draft.cursor()], commands, &self.directory);
+        self.completion.update(&self.draft.text()[..self.draft.cursor()], commands, self.directory.as_deref());
         if self.draft.is_recalled() {
             self.completion.close();
         }

@@ -66,8 +66,8 @@ pub(crate) struct Attachment {
     pub(crate) view: Option<SessionView>,
     /// Name of the agent for the user.
     pub(crate) agent: String,
-    /// The session's directory, for the completion of paths.
-    pub(crate) directory: PathBuf,
+    /// The session's directory, for paths in prompts. `None` if it is on another machine.
+    pub(crate) directory: Option<PathBuf>,
     pub(crate) goal: Goal,
     pub(crate) json: bool,
     pub(crate) verbose: bool,
@@ -473,7 +473,8 @@ impl<'a> Attached<'a> {
     async fn send_prompt(&mut self, prompt: &str) -> Result<(), Error> {
         // A line of a pipe names no files: its writer may not know the directory.
         let is_typed = self.interactive.is_some();
-        let parts = if is_typed { content::mentioned(prompt, &self.attachment.directory) } else { Vec::new() };
+        let directory = self.attachment.directory.as_ref().filter(|_| is_typed);
+        let parts = directory.map(|directory| content::mentioned(prompt, directory)).unwrap_or_default();
         let request = PromptRequest { prompt: prompt.to_owned(), parts, schema: None };
         let accepted = self.client.prompt(&self.attachment.id, &request).await?;
         self.mine.insert(accepted.value.turn.clone());

@@ -9,7 +9,7 @@ fn attachment(after: u64, view: Option<Value>, goal: Goal) -> Attachment {
         after,
         view: view.map(|view| serde_json::from_value(view).unwrap()),
         agent: "agent".into(),
-        directory: "/".into(),
+        directory: Some("/".into()),
         goal,
         json: false,
         verbose: false,

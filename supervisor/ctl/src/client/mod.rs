@@ -4,6 +4,7 @@
 //! the event stream (`stream.rs`), and a request refused for lack of capacity, which had no effect.
 
 mod agents;
+pub(crate) mod list;
 mod repositories;
 mod schedules;
 
@@ -17,7 +18,6 @@ use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::keep::{KeepRequest, KeepView};
-use agentd_api::label::Selector;
 use agentd_api::note::NoteView;
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
@@ -25,15 +25,15 @@ use agentd_api::prune::{PruneRequest, PruneView};
 use agentd_api::route::{PrerequisiteWait, Wait, Within};
 use agentd_api::scripts::{ScriptDecision, ScriptList};
 use agentd_api::secret::SecretList;
-use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionList, SessionSpec, SessionView};
+use agentd_api::session::{PermissionAnswer, PromptAccepted, PromptRequest, SessionSpec, SessionView};
 use agentd_api::snapshot::{SnapshotList, TerminalSnapshot, TerminalSnapshotView};
 use agentd_api::spec::{SpecChangeView, SpecPatch};
 use agentd_api::status::VersionView;
 use agentd_api::validation::ValidationView;
-use agentd_api::{Call, Code, PermissionId, Problem, SessionId, SessionName, TurnId};
+use agentd_api::{Call, Code, PermissionId, Problem, SessionId, TurnId};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use serde::Serialize;
@@ -42,6 +42,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::args::Range;
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::way::Way;
 
 /// Time limit of an answer, in addition to the wait that the request asks for.
@@ -61,6 +62,8 @@ pub(crate) struct Client {
     generation: Option<u64>,
     /// The header `Idempotency-Key`.
     key: Option<String>,
+    /// The tag of a known answer: the header `If-None-Match`.
+    tag: Option<String>,
 }
 
 /// Answer of the daemon: the parsed value, and the document unchanged for `--json`.
@@ -110,11 +113,16 @@ impl Client {
     }
 
     pub(crate) fn by(way: Way) -> Self {
-        Self { way, generation: None, key: None }
+        Self { way, generation: None, key: None, tag: None }
     }
 
     pub(crate) fn way(&self) -> &Way {
         &self.way
+    }
+
+    /// Returns the machine of the daemon.
+    pub(crate) fn machine(&self) -> Machine {
+        self.way.machine()
     }
 
     /// Succeeds if a daemon answers.
@@ -130,47 +138,6 @@ impl Client {
             degraded: terms.degraded(),
         };
         self.submit(&call, spec, Duration::ZERO).await
-    }
-
-    pub(crate) async fn list(&self, label: Option<Selector>) -> Result<Document<SessionList>, Error> {
-        self.fetch(&Call::Sessions { stale: None, label }, Duration::ZERO).await
-    }
-
-    /// Lists the stale sessions. The time limit covers a look at many directories.
-    pub(crate) async fn list_stale(&self, label: Option<Selector>) -> Result<Document<SessionList>, Error> {
-        self.fetch(&Call::Sessions { stale: Some(true), label }, BUILDING).await
-    }
-
-    /// Finds a session by its id, its name, or an unambiguous prefix of its id. A complete id or name takes
-    /// precedence.
-    pub(crate) async fn find(&self, given: &str) -> Result<Document<SessionView>, Error> {
-        if given.parse::<SessionId>().is_err()
-            && let Err(error) = given.parse::<SessionName>()
-        {
-            let detail = format!("there is no session {given:?}: {error}");
-            return Err(Error::Session { detail, hint: Some("agentctl ls lists the sessions".to_owned()) });
-        }
-        let found = self.session(given).await;
-        // An agent does not learn whether another session exists.
-        let is_unknown = |error: &Error| matches!(error.code(), Some(Code::NoSuchSession | Code::InSession));
-        if !found.as_ref().is_err_and(is_unknown) {
-            return found;
-        }
-        let list = self.list(None).await?.value;
-        let beginning = |view: &&SessionView| view.id.as_str().starts_with(given);
-        let mut candidates: Vec<&SessionView> = list.sessions.iter().filter(beginning).collect();
-        match candidates.as_slice() {
-            [] => found,
-            [one] => self.session(one.id.as_str()).await,
-            _ => {
-                candidates.sort_by_key(|view| view.created);
-                let candidates = candidates.into_iter().map(|view| match &view.spec.name {
-                    Some(name) => format!("{} ({name})", view.id),
-                    None => view.id.to_string(),
-                });
-                Err(Error::Ambiguous { given: given.into(), candidates: candidates.collect() })
-            }
-        }
     }
 
     pub(crate) async fn session(&self, id: &str) -> Result<Document<SessionView>, Error> {
@@ -447,10 +414,15 @@ impl Client {
             StreamStart::After(seq) => (Some(seq), None),
             StreamStart::Last(count) => (None, Some(count)),
         };
-        let call = Call::Events { session: id.to_owned(), after, last, follow: Some(follow) };
+        let follow = Some(follow);
+        self.stream(&Call::Events { session: id.to_owned(), after, last, follow, before: None, limit: None }).await
+    }
+
+    /// Opens a stream and returns its body, as NDJSON.
+    pub(crate) async fn stream(&self, call: &Call) -> Result<Incoming, Error> {
         let since = Instant::now();
         loop {
-            let response = self.send(&call, None, PATIENCE).await?;
+            let response = self.send(call, None, PATIENCE).await?;
             if response.status().is_success() {
                 return Ok(response.into_body());
             }
@@ -520,6 +492,9 @@ impl Client {
         if let Some(key) = &self.key {
             request = request.header("idempotency-key", key);
         }
+        if let Some(tag) = &self.tag {
+            request = request.header(IF_NONE_MATCH, tag);
+        }
         if body.is_some() {
             request = request.header(CONTENT_TYPE, "application/json");
         }
@@ -581,7 +556,7 @@ mod tests {
     #[test]
     fn a_refusal_keeps_its_document_with_what_this_version_does_not_know() {
         let raw = r#"{"status":409,"code":"name-taken","detail":"taken","holder":"k3m"}"#;
-        let error = refusal(Call::Sessions { stale: None, label: None }.to_string(), 409, Bytes::from(raw));
+        let error = refusal(Call::Health {}.to_string(), 409, Bytes::from(raw));
         let Error::Problem { problem, raw: kept } = &error else { panic!("{error:?}") };
         assert_eq!((problem.code, kept.as_ref()), (Code::NameTaken, raw.as_bytes()));
     }

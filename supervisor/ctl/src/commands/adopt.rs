@@ -19,8 +19,9 @@ use super::{Context, START_WAIT, label, print, print_document, tell};
 use crate::args::agent::AdoptArgs;
 use crate::client::Terms;
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::running_agent::RunningAgent;
-use crate::spec::{absolute, create};
+use crate::spec::create;
 use crate::way::Way;
 
 /// Time for the answer to `session/list`.
@@ -41,7 +42,7 @@ struct Conversation {
 }
 
 pub(super) async fn adopt(context: &Context, args: AdoptArgs) -> Result<u8, Error> {
-    let directory = absolute(&args.dir)?;
+    let directory = Machine::This.absolute(&args.dir)?;
     let Some(wanted) = &args.conversation else { return list(context, &args, &directory).await };
     let chosen = choose(context, &args.agent, &directory, wanted).await?;
     let spec = SessionSpec {
@@ -121,7 +122,7 @@ async fn list(context: &Context, args: &AdoptArgs, directory: &Path) -> Result<u
     if context.json {
         return print(&format!("{}\n", json!({ "conversations": found }))).map(|()| 0);
     }
-    let sessions = context.client.list(None).await?.value.sessions;
+    let sessions = context.client.sessions(&["status.conversation"]).await?;
     let screen = Screen::stdout();
     let mut table = Table::new(&[
         ("CONVERSATION", Cut::Never),

@@ -158,8 +158,8 @@ async fn read(context: &Context, files: &FilesArgs) -> Result<(WantedFiles, Pres
 }
 
 async fn present(context: &Context) -> Result<Present, Error> {
-    let list = patiently(|| context.client.list(None)).await?.value;
-    let named = list.sessions.into_iter().filter_map(|view| Some((view.spec.name.clone()?, view)));
+    let sessions = patiently(|| context.client.sessions(&["spec"])).await?;
+    let named = sessions.into_iter().filter_map(|view| Some((view.spec.name.clone()?, view)));
     Ok(named.collect())
 }
 

@@ -35,8 +35,8 @@ struct BatchResult<'a> {
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let RunArgs { spec: words, terms, output, rm, quiet } = args;
     is_no_prompt(&context.client, &words).await?;
-    let parts = content::parts(&words.files)?;
-    let (spec, prompt) = completed(&context.client, spec(words)?, parts).await?;
+    let parts = content::parts(&words.files, &context.client.machine())?;
+    let (spec, prompt) = completed(&context.client, spec(words, &context.client.machine())?, parts).await?;
     if spec.initial_prompt.is_none() && prompt.is_none() {
         let detail = "a batch session needs a prompt".to_owned();
         return Err(Error::Usage { detail, hint: "give a PROMPT, or `--prompt -` to read it".to_owned() });

@@ -5,6 +5,7 @@ use agentd_api::context::{ContextChange, ContextMode, ContextView, FILES};
 use super::{Context, print, print_document, tell};
 use crate::args::context::{ContextArgs, HintArgs, TitleArgs};
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::spec::prompt_text;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
@@ -15,7 +16,7 @@ pub(super) async fn context(context: &Context, args: ContextArgs) -> Result<u8, 
     let document = match args.set {
         Some(set) if !args.items.is_empty() || args.replace || args.url.is_some() => {
             let mode = if args.replace { ContextMode::Replace } else { ContextMode::Merge };
-            let items = args.items.into_iter().map(|item| absolute(&set, item)).collect();
+            let items = args.items.into_iter().map(|item| absolute(&context.client.machine(), &set, item)).collect();
             // A URL alone changes no item of the set.
             let sets = [(set, items)].into_iter().filter(|(_, items): &(_, Vec<_>)| args.replace || !items.is_empty());
             let change = ContextChange { mode, sets: sets.collect(), applet_url: args.url };
@@ -39,8 +40,8 @@ pub(super) async fn context(context: &Context, args: ContextArgs) -> Result<u8, 
 }
 
 /// Makes the path of a file absolute, as a shell's user expects. The daemon has another working directory.
-fn absolute(set: &str, item: String) -> String {
-    if set != FILES {
+fn absolute(machine: &Machine, set: &str, item: String) -> String {
+    if set != FILES || *machine != Machine::This {
         return item;
     }
     std::path::absolute(&item).ok().and_then(|path| path.into_os_string().into_string().ok()).unwrap_or(item)

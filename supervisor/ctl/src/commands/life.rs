@@ -39,8 +39,8 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     // Bounded by a week, so that the sum with the present time does not overflow.
     let wait = args.ready.map(|time| time.0.min(Duration::from_hours(24 * 7)));
     let begun = Instant::now();
-    let parts = content::parts(&args.spec.files)?;
-    let (spec, prompt) = completed(&context.client, spec(args.spec)?, parts).await?;
+    let parts = content::parts(&args.spec.files, &context.client.machine())?;
+    let (spec, prompt) = completed(&context.client, spec(args.spec, &context.client.machine())?, parts).await?;
     let document = create(&context.client, spec, args.terms.into()).await?;
     if let Some(prompt) = prompt {
         context.client.prompt(document.value.id.as_str(), &prompt).await?;

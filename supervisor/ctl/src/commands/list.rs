@@ -1,134 +1,18 @@
-//! Implements `agentctl ls` and `agentctl show`.
+//! Implements `agentctl show`.
 
 use agentd_api::context::ContextItem;
 use agentd_api::facts::Repository;
 use agentd_api::isolation::Isolation;
-use agentd_api::label::Selector;
-use agentd_api::session::{AgentInfo, Phase, SessionList, SessionView};
+use agentd_api::session::{AgentInfo, Phase, SessionView};
 use jiff::Timestamp;
 
-use super::{Context, label, print, print_document, tell};
+use super::{Context, label, print, print_document};
 use crate::completion;
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::prerequisite::Missing;
-use crate::session::{agent, lacking, progress, question, stale};
+use crate::session::agent;
 use agentd_screen::table::{Cut, Table, age};
 use agentd_screen::terminal::Screen;
-
-pub(super) async fn ls(context: &Context, all: bool, label: Option<Selector>) -> Result<u8, Error> {
-    let document = context.client.list(label).await?;
-    if context.json {
-        print_document(&document.raw)?;
-        return Ok(0);
-    }
-    let list = document.value;
-    let mut sessions: Vec<&SessionView> =
-        list.sessions.iter().filter(|view| all || view.status.phase != Phase::Stopped).collect();
-    sessions.sort_by_key(|view| view.created);
-    let hidden = list.sessions.len() - sessions.len();
-
-    Context::table(&table(&sessions, Screen::stdout(), Timestamp::now()))?;
-    for unreadable in &list.unreadable {
-        tell(&format!("cannot read session {}: {}", unreadable.id, unreadable.reason))?;
-    }
-    if hidden > 0 && Screen::stderr().terminal {
-        tell(&format!("{hidden} stopped: agentctl ls --all"))?;
-    }
-    Ok(0)
-}
-
-/// Lists the stale sessions with a line for each finding.
-pub(super) async fn ls_stale(context: &Context, label: Option<Selector>) -> Result<u8, Error> {
-    let document = context.client.list_stale(label).await?;
-    if context.json {
-        print_document(&document.raw)?;
-        return Ok(0);
-    }
-    let SessionList { sessions, unreadable, unchecked } = document.value;
-    if sessions.is_empty() {
-        tell("no session is stale")?;
-    } else {
-        Context::table(&stale_table(&sessions, Screen::stdout()))?;
-    }
-    for unchecked in &unchecked {
-        tell(&format!("cannot check session {}: {}", unchecked.id, unchecked.reason))?;
-    }
-    for unreadable in &unreadable {
-        tell(&format!("cannot read session {}: {}", unreadable.id, unreadable.reason))?;
-    }
-    Ok(0)
-}
-
-fn stale_table(sessions: &[SessionView], screen: Screen) -> Table {
-    let mut table = Table::new(&[
-        ("ID", Cut::Never),
-        ("NAME", Cut::End),
-        ("PHASE", Cut::Never),
-        ("DIRECTORY", Cut::Start),
-        ("KIND", Cut::Never),
-        ("POLICY", Cut::Never),
-        ("FINDING", Cut::End),
-    ]);
-    for view in sessions {
-        for finding in &view.status.staleness {
-            table.row([
-                view.id.to_string(),
-                view.spec.name.as_ref().map(ToString::to_string).unwrap_or_default(),
-                view.status.phase.as_str().to_owned(),
-                screen.line(&view.spec.directory.to_string_lossy()),
-                finding.kind.as_str().to_owned(),
-                finding.policy.as_str().to_owned(),
-                screen.line(&finding.message),
-            ]);
-        }
-    }
-    table
-}
-
-/// Builds the table of sessions. The columns MODE and MODEL exist if an agent has one, MISSING and STALE if a session
-/// misses something or is stale.
-fn table(sessions: &[&SessionView], screen: Screen, now: Timestamp) -> Table {
-    let mut columns = vec![
-        ("ID", Cut::Never),
-        ("NAME", Cut::End),
-        ("AGENT", Cut::End),
-        ("PHASE", Cut::Never),
-        ("DIRECTORY", Cut::Start),
-        ("AGE", Cut::Never),
-    ];
-    let has_mode = sessions.iter().any(|view| view.status.mode.is_some());
-    columns.extend(has_mode.then_some(("MODE", Cut::End)));
-    let has_model = sessions.iter().any(|view| view.status.model.is_some());
-    columns.extend(has_model.then_some(("MODEL", Cut::End)));
-    columns.push(("TURN", Cut::End));
-    let is_missing = sessions.iter().any(|view| lacking(view).is_some());
-    columns.extend(is_missing.then_some(("MISSING", Cut::End)));
-    let is_stale = sessions.iter().any(|view| stale(view).is_some());
-    columns.extend(is_stale.then_some(("STALE", Cut::End)));
-    let mut table = Table::new(&columns);
-    for view in sessions {
-        let mut row = vec![
-            view.id.to_string(),
-            view.spec.name.as_ref().map(ToString::to_string).unwrap_or_default(),
-            screen.line(&agent(view)),
-            view.status.phase.as_str().to_owned(),
-            screen.line(&view.spec.directory.to_string_lossy()),
-            age(view.created, now),
-        ];
-        let shown = |text: &Option<String>| screen.line(text.as_deref().unwrap_or_default());
-        row.extend(has_mode.then(|| shown(&view.status.mode)));
-        row.extend(has_model.then(|| shown(&view.status.model)));
-        row.push(screen.line(&turn(view)));
-        row.extend(is_missing.then(|| {
-            let message = lacking(view).unwrap_or_default();
-            screen.line(&Missing::of(&message).named_first(&message))
-        }));
-        row.extend(is_stale.then(|| stale(view).unwrap_or_default()));
-        table.row(row);
-    }
-    table
-}
 
 pub(super) async fn show(context: &Context, session: &str) -> Result<u8, Error> {
     let document = context.client.find(session).await?;
@@ -308,67 +192,9 @@ fn isolation(view: &SessionView) -> String {
     without.fold(held.level.as_str().to_owned(), |text, without| text + &without)
 }
 
-/// Returns the running turn, or the progress of the launch.
-fn turn(view: &SessionView) -> String {
-    if let Some(request) = question(view) {
-        return format!("? {}", request.title);
-    }
-    let Some(turn) = &view.status.turn else { return progress(view).map(str::to_owned).unwrap_or_default() };
-    if view.status.permissions.is_empty() { turn.prompt.clone() } else { format!("? {}", turn.prompt) }
-}
-
 #[cfg(test)]
 mod tests {
-    use agentd_api::session::{ConditionStatus, ConditionType};
-
     use super::*;
-
-    #[test]
-    fn ls_says_what_a_session_waits_for_and_what_one_that_runs_has_lost() {
-        let time = "2026-01-01T00:00:00Z";
-        let session = |id: &str, phase: &str, status: &str, message: &str| -> SessionView {
-            serde_json::from_value(serde_json::json!({
-                "id": id, "generation": 1, "created": time, "spec": { "directory": "/home/kim/project" },
-                "status": {
-                    "phase": phase, "observed_generation": 1, "launches": 1, "last_seq": 9, "updated": time,
-                    "conditions": [{
-                        "type": "PrerequisitesMet", "status": status, "reason": "R", "message": message,
-                        "last_transition_time": time, "observed_generation": 1,
-                    }],
-                },
-            }))
-            .unwrap()
-        };
-        let (screen, now) = (Screen { terminal: true, colour: false }, time.parse().unwrap());
-        let over = "the wait is over, and still missing is board (fail): silent; vpn (fail): no route";
-        let failed = table(&[&session("eeeeeeeeeeee", "failed", "False", over)], screen, now).render(Some(100));
-        assert!(failed.contains(" board, vpn: the wait is"), "{failed}");
-        let waits = session("aaaaaaaaaaaa", "waiting", "False", "vpn (fail): no route to 10.0.0.0/8; connect the VPN");
-        let lost = session("bbbbbbbbbbbb", "idle", "False", "lab (unknown): silent");
-        let well = session("cccccccccccc", "idle", "True", "all prerequisites passed: vpn");
-        let over = session("dddddddddddd", "stopped", "False", "Stopped");
-        let text = table(&[&waits, &lost, &well, &over], screen, now).render(Some(100));
-        let rows: Vec<&str> = text.lines().collect();
-        assert!(rows.iter().all(|row| row.chars().count() <= 100), "{text}");
-        assert!(
-            rows[0].ends_with("MISSING") && rows[1].contains("waiting") && rows[1].contains("vpn (fail): no "),
-            "{text}"
-        );
-        assert!(rows[2].ends_with("lab (unknown): silent"), "{text}");
-        assert!(rows[3].ends_with("0s") && rows[4].ends_with("0s"), "{text}");
-        assert!(!table(&[&well, &over], screen, now).render(None).contains("MISSING"));
-        let mut full = well.clone();
-        full.status.conditions[0].kind = ConditionType::JournalWritable;
-        full.status.conditions[0].status = ConditionStatus::False;
-        full.status.conditions[0].message =
-            "No space left on device (os error 28): /s/journal.jsonl cannot be written".to_owned();
-        assert!(table(&[&full], screen, now).render(None).contains("No space left on device"));
-        let mut compiles = session("eeeeeeeeeeee", "preparing", "False", "compiling corp");
-        compiles.status.conditions[0].kind = ConditionType::EnvironmentReady;
-        compiles.status.conditions[0].reason = agentd_api::reason::COMPILING_PLUGIN.to_owned();
-        let text = table(&[&compiles], screen, now).render(Some(100));
-        assert!(text.trim_end().ends_with("compiling corp") && !text.contains("MISSING"), "{text}");
-    }
 
     #[test]
     fn a_degraded_session_names_what_it_goes_without_and_a_failed_one_the_degraded_launch() {
@@ -393,8 +219,6 @@ mod tests {
             { "kind": "prerequisite", "name": "vpn", "message": "no route" },
         ]);
         let degraded = session("idle", "BuiltWithout", "m", parts);
-        let row = table(&[&degraded], screen, now).render(None);
-        assert!(row.contains("MISSING") && row.contains("without script /s.sh\n"), "{row}");
         let text = describe(&degraded, screen, now);
         assert!(text.contains("without:       script /s.sh: it failed\n"), "{text}");
         assert!(text.contains("without:       prerequisite vpn: no route\n") && !text.contains("remedy:"), "{text}");

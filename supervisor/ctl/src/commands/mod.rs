@@ -7,19 +7,24 @@ mod apply;
 mod apply_schedules;
 mod audit;
 mod batch;
+mod bulk;
 mod check;
 mod config;
 mod confirm;
 mod context;
+mod dial;
 mod doctor;
 mod drain;
 mod edited;
 mod environment;
 mod events;
+mod feed;
 mod get;
+mod host;
 mod info;
 mod life;
 mod list;
+mod ls;
 mod man;
 mod mcp;
 mod note;
@@ -46,6 +51,7 @@ use std::pin::Pin;
 use std::time::Duration;
 
 use agentd_api::session::SessionView;
+use agentd_remote::{Hosts, SshHost};
 use hyper::body::Bytes;
 
 use crate::args::{Cli, Command, Global, NoteCommand};
@@ -84,6 +90,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
             return print(&script).map(|()| 0);
         }
         Command::Man { directory } => return man::man(directory.as_deref()),
+        Command::Host(command) => return host::host(command.clone(), cli.global.socket, cli.global.json),
         _ => {}
     }
     let mut global = cli.global;
@@ -91,7 +98,11 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
         // agentd names the socket for this server; an address in the agent's environment is of another daemon.
         global.socket = global.socket.or_else(|| std::env::var_os("AGENTD_SOCKET").map(PathBuf::from));
     }
-    let mut context = Context::new(&global)?;
+    let of_this_machine = cli.command.of_this_machine();
+    let mut context = Context::new(&global, of_this_machine.is_some())?;
+    if let Some(what) = of_this_machine {
+        context.client.machine().only_this(what)?;
+    }
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
 
@@ -123,8 +134,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
     match command {
         Command::Run(args) => boxed(talk::run(context, args)).await,
         Command::New(args) => boxed(life::new(context, args)).await,
-        Command::Ls { stale: true, labels, .. } => boxed(list::ls_stale(context, labels.selector)).await,
-        Command::Ls { all, labels, .. } => boxed(list::ls(context, all, labels.selector)).await,
+        Command::Ls(args) => boxed(ls::ls(context, args)).await,
         Command::Show { session } => boxed(list::show(context, &session)).await,
         Command::Attach { session, from_start, last } => {
             boxed(talk::attach(context, session.as_deref(), (!from_start).then_some(last))).await
@@ -143,12 +153,23 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Diff(args) => boxed(apply::diff(context, args)).await,
         Command::Title(args) => boxed(context::title(context, args)).await,
         Command::Cancel { session } => boxed(life::cancel(context, &session)).await,
-        Command::Stop { sessions, no_wait } => boxed(life::stop(context, &sessions, no_wait)).await,
-        Command::Resume { session, no_wait, new_conversation, terms } => {
-            boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
-        }
+        Command::Stop { sessions, chosen, no_wait } => match chosen.selector {
+            Some(selector) => boxed(bulk::stop(context, &selector, no_wait)).await,
+            None => boxed(life::stop(context, &sessions, no_wait)).await,
+        },
+        Command::Resume { session, chosen, no_wait, new_conversation, terms } => match (chosen.selector, session) {
+            (None, Some(session)) => {
+                boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
+            }
+            (Some(selector), _) => boxed(bulk::resume(context, &selector, new_conversation)).await,
+            (None, None) => Ok(0),
+        },
         Command::Adopt(args) => boxed(adopt::adopt(context, args)).await,
-        Command::Rm { sessions, force, keep_conversation } => {
+        Command::Rm { sessions, chosen, force, keep_conversation } => {
+            let sessions = match chosen.selector {
+                Some(selector) => bulk::ids(context, selector).await?,
+                None => sessions,
+            };
             boxed(life::rm(context, &sessions, force, keep_conversation)).await
         }
         Command::Prune(args) => boxed(prune::prune(context, &args)).await,
@@ -160,9 +181,10 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Env(args) => boxed(environment::env(context, args)).await,
         Command::Secret { command } => boxed(secret::secret(context, command)).await,
         Command::Answer(args) => boxed(talk::answer(context, args)).await,
-        Command::Events { session, after, last, no_follow } => {
-            boxed(events::events(context, &session, after, last, !no_follow)).await
-        }
+        Command::Events(args) => match &args.session {
+            Some(session) => boxed(events::events(context, session, args.after, args.last, !args.no_follow)).await,
+            None => boxed(feed::feed(context, args)).await,
+        },
         Command::Snapshot(command) => boxed(snapshot::snapshot(context, command)).await,
         Command::Plugin(command) => boxed(plugin::plugin(context, command)).await,
         Command::Doctor(args) => boxed(doctor::doctor(context, &args)).await,
@@ -175,18 +197,26 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Agent(command) => boxed(agent::agent(context, command)).await,
         Command::Agents => boxed(info::agents(context)).await,
         Command::Version => boxed(info::version(context)).await,
+        Command::Dial => boxed(dial::dial(context)).await,
         Command::UpgradeCheck { program } => boxed(upgrade::check(context, program)).await,
-        Command::Completions { .. } | Command::Man { .. } | Command::DemoAgent => {
+        Command::Completions { .. } | Command::Man { .. } | Command::Host(_) | Command::DemoAgent => {
             unreachable!("`run` handles commands that need no context")
         }
     }
 }
 
 impl Context {
-    fn new(global: &Global) -> Result<Self, Error> {
+    /// Finds the daemon. A command of this machine ignores the user's default machine.
+    fn new(global: &Global, is_of_this_machine: bool) -> Result<Self, Error> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let url = || variable("AGENTD_URL").map(|url| url.to_string_lossy().into_owned());
-        if let Some(url) = global.url.clone().or_else(|| url().filter(|_| global.socket.is_none())) {
+        let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
+        if let Some(host) = chosen_host(global, is_of_this_machine)? {
+            let host = host.program(text("AGENTD_HOST_PROGRAM")).socket(global.socket.clone());
+            let host = if global.no_start { host.without_start() } else { host };
+            let client = Client::by(Way::Ssh(host));
+            return Ok(Self { client, starter: None, json: global.json, verbose: global.verbose });
+        }
+        if let Some(url) = global.url.clone().or_else(|| text("AGENTD_URL").filter(|_| global.socket.is_none())) {
             let token = global.token_file.clone().or_else(|| variable("AGENTD_TOKEN_FILE"));
             let client = Client::by(Way::of_url(&url, token.as_deref())?);
             return Ok(Self { client, starter: None, json: global.json, verbose: global.verbose });
@@ -205,6 +235,34 @@ impl Context {
     fn table(table: &Table) -> Result<(), Error> {
         print(&Screen::stdout().text(&table.render(terminal::columns())))
     }
+}
+
+/// Returns the other machine that the user chose by `--host`, by `AGENTD_HOST`, or as the default.
+fn chosen_host(global: &Global, is_of_this_machine: bool) -> Result<Option<SshHost>, Error> {
+    let read = || Ok::<_, Error>(Hosts::read(&hosts_file().map_err(Error::Setup)?)?);
+    if let Some(given) = &global.host {
+        return Ok(read()?.find(given)?);
+    }
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if is_of_this_machine || global.url.is_some() || global.socket.is_some() {
+        return Ok(None);
+    }
+    if let Some(given) = variable("AGENTD_HOST") {
+        return Ok(read()?.find(&given.to_string_lossy())?);
+    }
+    // An agent that calls agentctl means its own agentd.
+    if ["AGENTD_URL", "AGENTD_SOCKET", "AGENTD_SESSION"].into_iter().any(|name| variable(name).is_some()) {
+        return Ok(None);
+    }
+    // Without a home directory there is no file.
+    let Ok(file) = hosts_file() else { return Ok(None) };
+    let hosts = Hosts::read(&file)?;
+    Ok(hosts.default.as_ref().map_or(Ok(None), |default| hosts.find(default))?)
+}
+
+/// Returns the path of the file with the names of other machines.
+fn hosts_file() -> io::Result<PathBuf> {
+    Hosts::file(std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from), home_directory)
 }
 
 fn default_socket() -> PathBuf {

@@ -11,7 +11,6 @@ use crate::args::repository::{AddArgs, MomentArgs, RepositoryCommand};
 use crate::client::Document;
 use crate::error::Error;
 use crate::repository::{address, head};
-use crate::spec::absolute;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
 
@@ -42,11 +41,12 @@ pub(super) async fn repository(context: &Context, command: RepositoryCommand) ->
 
 async fn add(context: &Context, args: AddArgs) -> Result<u8, Error> {
     let found = context.client.find(&args.session).await?.value;
+    let machine = context.client.machine();
     let AddArgs { source, branch, name, path, depth, secret, worktree, moment, .. } = args;
     let repository = if worktree {
-        RepositorySpec { branch, name, ..RepositorySpec::worktree_of(absolute(Path::new(&source))?) }
+        RepositorySpec { branch, name, ..RepositorySpec::worktree_of(machine.absolute(Path::new(&source))?) }
     } else {
-        RepositorySpec { branch, name, path, depth, secret, ..RepositorySpec::clone_of(address(&source)?) }
+        RepositorySpec { branch, name, path, depth, secret, ..RepositorySpec::clone_of(address(&source, &machine)?) }
     };
     let wait = wait(&found, moment);
     let list = context.client.add_repository(found.id.as_str(), &repository, moment.now, wait).await?;

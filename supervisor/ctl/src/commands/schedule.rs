@@ -1,7 +1,6 @@
 //! Implements `agentctl schedule`.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use agentd_api::Code;
 use agentd_api::quantity::Time;
@@ -19,7 +18,8 @@ use super::{Context, print, print_document, tell};
 use crate::args::schedule::{AddArgs, ConcurrencyArg, ScheduleCommand};
 use crate::client::{Client, Document};
 use crate::error::Error;
-use crate::spec::{absolute, is_no_prompt, prompt_text, send_terminal, spec};
+use crate::machine::Machine;
+use crate::spec::{is_no_prompt, prompt_text, send_terminal, spec};
 use agentd_screen::table::{Cut, Table, age, span};
 use agentd_screen::terminal::Screen;
 
@@ -62,7 +62,7 @@ async fn add(context: &Context, args: AddArgs) -> Result<u8, Error> {
     if args.session.is_none() {
         is_no_prompt(&context.client, &args.spec).await?;
     }
-    let added = create(&context.client, requested(args, Timestamp::now())?).await?;
+    let added = create(&context.client, requested(args, &context.client.machine(), Timestamp::now())?).await?;
     if context.json {
         print_document(&added.raw)?;
     } else if let Some(next) = added.value.next {
@@ -89,7 +89,7 @@ fn usage(detail: impl Into<String>, hint: impl Into<String>) -> Error {
 }
 
 /// Builds the specification from the arguments.
-fn requested(args: AddArgs, now: Timestamp) -> Result<ScheduleSpec, Error> {
+fn requested(args: AddArgs, machine: &Machine, now: Timestamp) -> Result<ScheduleSpec, Error> {
     let AddArgs { schedule: name, at, calendar, timezone, session, captured, wait, skip_unmet, .. } = args;
     let AddArgs { skip_missed, concurrency, suspended, history: history_limit, spec: mut of_session, .. } = args;
     let at = at.map(|text| time(&text, timezone.as_deref(), now)).transpose()?;
@@ -102,8 +102,10 @@ fn requested(args: AddArgs, now: Timestamp) -> Result<ScheduleSpec, Error> {
             Some(ScheduledPrompt { session, text: prompt_text(&given)? })
         }
     };
-    let of_session = spec(of_session)?;
-    if prompt.is_some() && of_session != SessionSpec::new(absolute(Path::new("."))?) {
+    // The daemon of a prompt's session knows its directory.
+    let machine = if prompt.is_some() { &Machine::This } else { machine };
+    let of_session = spec(of_session, machine)?;
+    if prompt.is_some() && of_session != SessionSpec::new(machine.directory(None)?) {
         let hint = "leave the options of a new session out: the session to prompt has its own";
         return Err(usage("--session is given together with options of a new session", hint));
     }

@@ -17,6 +17,7 @@ use crate::conversation::Down;
 use crate::error::{Error, exit};
 use crate::failure::Failure;
 use crate::form;
+use crate::machine::Machine;
 use crate::parent::completed;
 use crate::session;
 use crate::spec::{create, is_no_prompt, prompt_text, read_schema, spec};
@@ -29,8 +30,8 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
     is_no_prompt(&context.client, &args.spec).await?;
     agent::offer(context, &args.spec).await?;
-    let parts = content::parts(&args.spec.files)?;
-    let (spec, prompt) = completed(&context.client, spec(args.spec)?, parts).await?;
+    let parts = content::parts(&args.spec.files, &context.client.machine())?;
+    let (spec, prompt) = completed(&context.client, spec(args.spec, &context.client.machine())?, parts).await?;
     let mut goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
     let view = create(&context.client, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
@@ -41,9 +42,14 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     if goal == Goal::Talk && !quiet {
         greet(context, &view, &agent, &label)?;
     }
-    let directory = view.spec.directory.clone();
-    let attachment =
-        Attachment { agent, directory, goal, count_dropped: !quiet && !rm, ..context.attachment(&id, &label) };
+    let (directory, is_here) = (context.directory_of(&view), context.client.machine() == Machine::This);
+    let attachment = Attachment {
+        agent,
+        directory,
+        goal,
+        count_dropped: !quiet && !rm && is_here,
+        ..context.attachment(&id, &label)
+    };
     let outcome = attach::attach(&context.client, attachment).await;
     let end = outcome.as_ref().ok().map(|outcome| outcome.end);
     let keep = !rm || end == Some(End::Left);
@@ -72,7 +78,7 @@ pub(super) async fn attach(context: &Context, session: Option<&str>, last: Optio
     }
     let agent = agent_name(context, &view).await;
     greet(context, &view, &agent, &label)?;
-    let directory = view.spec.directory.clone();
+    let directory = context.directory_of(&view);
     let attachment = Attachment { after, agent, directory, view: Some(view), ..context.attachment(&id, &label) };
     let outcome = attach::attach(&context.client, attachment).await?;
     farewell(context, &outcome, &id, &label).await?;
@@ -81,24 +87,25 @@ pub(super) async fn attach(context: &Context, session: Option<&str>, last: Optio
 
 /// Finds the session that a person looked at last, or created after that.
 async fn last_session(context: &Context) -> Result<SessionView, Error> {
-    let sessions = context.client.list(None).await?.value.sessions;
+    let sessions = context.client.sessions(&["status.last_observed_at"]).await?;
     let used = |view: &SessionView| {
         // No person created a session that belongs to an agent's session.
         let created = view.parent.is_none().then_some(view.created);
         created.max(view.status.last_observed_at)
     };
     let open = sessions.into_iter().filter(|view| !view.status.phase.is_over());
-    open.filter(|view| used(view).is_some()).max_by_key(used).ok_or_else(|| Error::Session {
+    let last = open.filter(|view| used(view).is_some()).max_by_key(used).ok_or_else(|| Error::Session {
         detail: "there is no session to attach to".to_owned(),
         hint: Some("agentctl run starts one; agentctl ls -a lists stopped ones too".to_owned()),
-    })
+    })?;
+    Ok(context.client.session(last.id.as_str()).await?.value)
 }
 
 pub(super) async fn prompt(context: &Context, args: PromptArgs) -> Result<u8, Error> {
     let PromptArgs { session, text, files, schema, no_wait } = args;
     let request = PromptRequest {
         prompt: prompt_text(&text.join(" "))?,
-        parts: content::parts(&files)?,
+        parts: content::parts(&files, &context.client.machine())?,
         schema: schema.as_deref().map(read_schema).transpose()?,
     };
     let view = context.client.find(&session).await?.value;
@@ -151,6 +158,11 @@ pub(super) async fn answer(context: &Context, args: AnswerArgs) -> Result<u8, Er
 }
 
 impl Context {
+    /// Returns the session's directory, if it is on this machine.
+    fn directory_of(&self, view: &SessionView) -> Option<PathBuf> {
+        (self.client.machine() == Machine::This).then(|| view.spec.directory.clone())
+    }
+
     fn attachment(&self, id: &str, label: &str) -> Attachment {
         Attachment {
             id: id.to_owned(),
@@ -158,7 +170,7 @@ impl Context {
             after: 0,
             view: None,
             agent: String::new(),
-            directory: PathBuf::new(),
+            directory: None,
             goal: Goal::Talk,
             json: self.json,
             verbose: self.verbose,

@@ -14,7 +14,7 @@ pub(super) async fn check(context: &Context, program: Option<PathBuf>) -> Result
         .map_err(Error::Setup)?;
     let new = ask(&program).await?;
     let running = context.client.version().await?.value;
-    let sessions = context.client.list(None).await?.value.sessions;
+    let sessions = context.client.sessions(&["status.keeper_protocol"]).await?;
     let findings = findings(&running.compatibility, &new, &sessions);
     let safe = findings.iter().all(|finding| finding.holds);
     if context.json {

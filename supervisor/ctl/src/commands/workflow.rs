@@ -24,7 +24,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) async fn workflow(context: &Context, command: WorkflowCommand) -> Result<u8, Error> {
     match command {
         WorkflowCommand::Use(UseArgs { session, source, path, secret, no_wait }) => {
-            let wanted = of_source(&source, path, secret)?;
+            let wanted = of_source(&source, path, secret, &context.client.machine())?;
             change(context, &session, Some(wanted), no_wait).await
         }
         WorkflowCommand::Clear { session, no_wait } => change(context, &session, None, no_wait).await,

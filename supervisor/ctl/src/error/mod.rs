@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::{Code, Problem};
+use agentd_remote::RemoteError;
 use hyper::body::Bytes;
 
 pub(crate) use new_plugin::NewError;
@@ -43,6 +44,8 @@ pub(crate) enum Error {
     },
     #[error("cannot reach agentd at {place}")]
     Unreachable { place: String, source: io::Error },
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     #[error(transparent)]
     Distrusted(#[from] crate::trust::Distrust),
     #[error("agentd at {place} did not answer {call} within {seconds} s")]
@@ -121,12 +124,13 @@ impl Error {
         match self {
             Self::Problem { problem, .. } if matches!(problem.status, 409 | 412 | 429) => exit::REFUSED,
             Self::Unreachable { .. }
+            | Self::Remote(RemoteError::Unreachable { .. })
             | Self::Distrusted(_)
             | Self::Silent { .. }
             | Self::Away { .. }
             | Self::NotStarted { .. }
             | Self::Managed { .. } => exit::UNREACHABLE,
-            Self::Usage { .. } => exit::USAGE,
+            Self::Usage { .. } | Self::Remote(_) => exit::USAGE,
             Self::Hopeless { .. } => exit::REFUSED,
             Self::Part { source, .. } => source.exit_status(),
             Self::Output(source) if source.kind() == io::ErrorKind::BrokenPipe => exit::BROKEN_PIPE,
@@ -137,6 +141,7 @@ impl Error {
     /// Reports whether no daemon answered, or a daemon that is about to stop or has just started.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. })
+            || matches!(self, Self::Remote(RemoteError::Unreachable { .. }))
             || self.code() == Some(Code::TooBusy)
     }
 
@@ -159,6 +164,7 @@ impl Error {
                     .into(),
             ),
             Self::Distrusted(error) => Some(error.hint()),
+            Self::Remote(error) => Some(error.hint()),
             Self::Silent { .. } => {
                 Some("agentctl doctor finds the cause, and agentctl service logs shows the log of agentd".into())
             }
@@ -207,7 +213,7 @@ impl Error {
             _ => format!("agentctl: {}", agentd_api::chain(self)),
         };
         text.push('\n');
-        if let Self::NotStarted { last_lines, .. } = self {
+        if let Self::NotStarted { last_lines, .. } | Self::Remote(RemoteError::Unreachable { last_lines, .. }) = self {
             for line in last_lines {
                 text.push_str("  | ");
                 text.push_str(line);

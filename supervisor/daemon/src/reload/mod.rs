@@ -16,6 +16,7 @@ mod keep;
 use std::sync::Arc;
 
 use agentd_api::configuration::Consequence;
+use agentd_api::feed::{ConfigurationRefused, ConfigurationReloaded, Notice};
 use agentd_api::plugin::ReloadView;
 use agentd_api::{Code, Problem};
 use tokio::sync::Mutex;
@@ -77,6 +78,7 @@ impl Reload {
             }
         }
         manager::ready();
+        self.generations.now().daemon.changes.note(notice(&result));
         result
     }
 
@@ -143,6 +145,18 @@ impl Reload {
             dry_run: false,
         };
         Ok(Next { generation, view })
+    }
+}
+
+/// Returns the event of a reload.
+fn notice(result: &Result<ReloadView, Problem>) -> Notice {
+    match result {
+        Ok(view) => Notice::ConfigurationReloaded(ConfigurationReloaded {
+            changed: view.changed.clone(),
+            plugins: view.plugins,
+            mistakes: view.mistakes.iter().map(ToString::to_string).collect(),
+        }),
+        Err(problem) => Notice::ConfigurationRefused(Box::new(ConfigurationRefused { problem: problem.clone() })),
     }
 }
 

@@ -428,3 +428,75 @@ fn the_question_of_an_agent_that_has_ended_is_not_answered_any_more() {
     world.settle();
     assert!(world.state.permissions.is_empty());
 }
+
+/// Returns the reason for which the session needs a person.
+fn need(world: &World) -> Option<String> {
+    world.state.attention(1, world.phase()).map(|condition| condition.reason)
+}
+
+#[test]
+fn a_session_needs_a_person_while_a_question_is_open() {
+    let mut world = busy();
+    assert_eq!(need(&world), None);
+    world.agent_asks(true);
+    world.settle();
+    assert_eq!(need(&world).as_deref(), Some("PermissionRequested"));
+    let open = world.state.attention(1, world.phase()).unwrap();
+    assert_eq!((open.status, open.message.as_str()), (ConditionStatus::True, "rm"));
+    world.act(&Act::Answer { allow: true });
+    assert_eq!((need(&world), world.phase()), (None, Phase::Busy));
+    world.agent.as_mut().unwrap().unanswered.push(200);
+    world.says(&json!({"id": 200, "method": "elicitation/create", "params": {"mode": "form", "message": "m"}}));
+    world.settle();
+    assert_eq!(need(&world).as_deref(), Some("QuestionAsked"));
+    // The session is being ended, so the answer has no effect any more.
+    world.act(&Act::Stop);
+    assert_eq!((need(&world), world.phase()), (None, Phase::Stopped));
+}
+
+#[test]
+fn a_session_needs_a_person_from_the_loss_of_its_login_until_its_agent_works_again() {
+    let mut world = busy();
+    world.agent_answers_or_fails(Some(-32000));
+    world.settle();
+    assert_eq!((need(&world).as_deref(), world.phase()), (Some("LoginRequired"), Phase::Idle));
+    world.act(&Act::Prompt);
+    assert_eq!(need(&world).as_deref(), Some("LoginRequired"));
+    world.act(&Act::AgentAnswers { well: true });
+    assert_eq!((need(&world), world.phase()), (None, Phase::Idle));
+}
+
+#[test]
+fn a_failed_session_needs_a_person_until_it_is_resumed_and_one_that_restarts_does_not() {
+    let mut world = ready(PermissionPolicy::Ask);
+    world.agent_ends(false);
+    world.settle();
+    assert_eq!((need(&world).as_deref(), world.phase()), (Some("Failed"), Phase::Failed));
+    world.ask(Command::Resume { fresh: false, terms: LaunchTerms::default() }).unwrap();
+    assert_eq!(need(&world), None);
+
+    let mut world = busy();
+    world.act(&Act::AgentDies);
+    for crash in 1..=5 {
+        assert_eq!((need(&world), world.phase()), (None, Phase::BackingOff), "crash {crash}");
+        world.act(&Act::TimePasses { which: 0 });
+        world.act(&Act::AgentStarts { can_load: true });
+        world.act(&Act::AgentDies);
+    }
+    assert_eq!((need(&world).as_deref(), world.phase()), (Some("Parked"), Phase::Failed));
+}
+
+#[test]
+fn the_time_of_a_need_is_that_of_its_beginning() {
+    let mut world = busy();
+    world.agent_asks(true);
+    world.settle();
+    let since = world.state.attention(1, world.phase()).unwrap().last_transition_time;
+    let later = Timestamp::from_second(100).unwrap();
+    let output = json!({"method": "session/update", "params": {}});
+    let body = Body::AgentOut(serde_json::value::to_raw_value(&output).unwrap());
+    world.state.apply(&Event { seq: world.state.seq + 1, time: later, body });
+    let open = world.state.attention(1, world.phase()).unwrap();
+    assert_eq!((open.last_transition_time, world.state.updated), (since, later));
+    assert!(since < later);
+}

@@ -87,6 +87,8 @@ fn asked() -> World {
     assert!(open.request.title.contains("\"b1\"") && open.request.title.contains("\"b0\""), "{open:?}");
     assert!(world.agent.is_none());
     assert_eq!(world.phase(), Phase::Waiting);
+    let attention = world.state.attention(1, world.phase()).expect("only a person answers");
+    assert_eq!(attention.reason, "SessionStale");
     world
 }
 

@@ -285,6 +285,7 @@ impl Pipeline {
             failed: Mutex::new(None),
             is_degraded: target.is_degraded,
             without: Mutex::default(),
+            metrics: Arc::clone(&self.metrics),
         });
         let known = if is_own && scope::has_identity(plugin) { known(target, login, environment).await } else { None };
         let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, known.map(KnownAgent::name));
@@ -307,7 +308,10 @@ impl Pipeline {
             services: Arc::<CallServices>::clone(&services),
             limits: step.plugin.limits(),
         };
-        let changes = plugin.provide(call).await.map_err(|source| {
+        let begun = Instant::now();
+        let called = plugin.provide(call).await;
+        step.plugin.measure(begun, &called);
+        let changes = called.map_err(|source| {
             let (provider, failed) = (step.name.clone(), locked(&services.failed).take());
             match (locked(&services.unapproved).take(), failed) {
                 (Some(refused), _) => BuildError::NotApproved(refused),

@@ -23,6 +23,7 @@ use agentd_api::facts::ScriptDigests;
 use agentd_api::reason;
 use agentd_catalogue::KnownAgent;
 use agentd_config::{self as config, Children, Config, Functions};
+use agentd_metrics::Metrics;
 use agentd_plugin_host::CallError;
 use agentd_plugin_set::{PipelineStep, Unusable};
 use async_recursion::async_recursion as boxed;
@@ -64,6 +65,7 @@ pub struct Pipeline {
     /// Time limit for the host's own work, such as the login shell.
     pub(crate) time: Duration,
     syntax: validate::Syntax,
+    metrics: Arc<Metrics>,
 }
 
 /// Reason why an environment could not be built.
@@ -130,8 +132,9 @@ impl BuildError {
 }
 
 impl Pipeline {
-    pub fn new(config: &Config, steps: Vec<PipelineStep>, capture: Capture) -> Self {
+    pub fn new(config: &Config, steps: Vec<PipelineStep>, capture: Capture, metrics: Arc<Metrics>) -> Self {
         Self {
+            metrics,
             own: Arc::new(own_steps(&steps)),
             steps,
             capture,

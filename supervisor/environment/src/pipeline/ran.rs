@@ -40,6 +40,7 @@ impl CallServices {
                 script = %script.path.display(),
                 "using the kept result of the script"
             );
+            self.metrics.scripts.count(["reused"]);
             self.record(script, place, None, Vec::new());
             return Ok(after);
         }
@@ -47,7 +48,12 @@ impl CallServices {
         let patience = deadline.saturating_duration_since(Instant::now()) / 2;
         let stubs = tokio::time::timeout(patience, self.stubs(script, place, &given)).await.unwrap_or_default();
         let beside = (given.clone(), self.login.attributes());
+        let begun = Instant::now();
         let run = self.capture.script(script, &place.directory, &stubs, beside, deadline).await;
+        self.metrics.script_duration.observe([], begun.elapsed());
+        if run.is_err() {
+            self.metrics.scripts.count(["failed"]);
+        }
         let ran = run.map_err(|error| match &error {
             CaptureError::Changed { .. } if origin != ScriptOrigin::User => {
                 self.not_approved(origin, place, &script.named, &chain(&error))
@@ -59,6 +65,7 @@ impl CallServices {
             Interpreter::Bash | Interpreter::NoShell(_) => Shell::Bash,
         };
         let warnings = complaints::warnings(ran.status, &ran.stderr, kind);
+        self.metrics.scripts.count([if warnings.is_empty() { "ok" } else { "warned" }]);
         // A script with warnings is not kept and runs again, because a missing dependency may exist by then. A
         // result is not kept either if a dependency changed during the run.
         if warnings.is_empty()

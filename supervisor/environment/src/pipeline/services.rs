@@ -30,6 +30,7 @@ use crate::snapshot::{SessionSnapshot, Snapshot, SnapshotError};
 use agentd_config::secret;
 use agentd_config::{self as config, Functions};
 use agentd_host::capability::CallMachine;
+use agentd_metrics::Metrics;
 
 /// The services of one call.
 #[derive(Debug)]
@@ -65,6 +66,7 @@ pub(crate) struct CallServices {
     pub is_degraded: bool,
     /// Scripts that the launch left out, in order.
     pub without: Mutex<Vec<MissingPart>>,
+    pub metrics: Arc<Metrics>,
 }
 
 /// The login environment of one build. The first caller captures it, and all callers share the result.

@@ -37,6 +37,7 @@ pub use place::SnapshotPlace;
 pub use session_snapshot::{SessionSnapshot, SnapshotFinding, SnapshotRequest};
 pub use terminal::TerminalError;
 pub(crate) use terminal::Terminals;
+pub use view::SnapshotTotals;
 
 use super::merge::Environment;
 use super::store::Vault;

@@ -1,14 +1,43 @@
 //! Builds the view of a login shell's snapshot, without values.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotQuality, SnapshotState};
 use agentd_keeper::protocol::Attributes;
 
-use super::Times;
 use super::entry::{Due, age};
 use super::fingerprint::Watched;
 use super::login::Slot;
+use super::{Snapshots, Times};
 use crate::login::quality::Quality;
 use crate::store::Vault;
+
+/// Totals of the snapshots of all login shells that are in memory.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SnapshotTotals {
+    /// Number of uses without a run of the shell.
+    pub hits: u64,
+    /// Number of captures.
+    pub captures: u64,
+    /// Age of the oldest snapshot.
+    pub oldest: Option<Duration>,
+}
+
+impl Snapshots {
+    /// Returns the totals. Blocks while a launch reads a snapshot from a disk.
+    pub fn totals(&self) -> SnapshotTotals {
+        let slots: Vec<Arc<Slot>> = self.slots.lock().values().cloned().collect();
+        slots.iter().fold(SnapshotTotals::default(), |totals, slot| {
+            let entry = slot.entry();
+            SnapshotTotals {
+                hits: totals.hits + entry.hits,
+                captures: totals.captures + entry.captures,
+                oldest: totals.oldest.max(entry.good.as_ref().map(|good| age(good.captured))),
+            }
+        })
+    }
+}
 
 impl Slot {
     /// Checks the files and returns the view.

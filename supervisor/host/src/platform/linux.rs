@@ -156,7 +156,7 @@ fn stat(pid: u32) -> Option<Stat> {
     Some(Stat { state, parent: fields.get(1)?.parse().ok()?, start_time: fields.get(19)?.parse().ok()? })
 }
 
-fn pids() -> impl Iterator<Item = u32> {
+pub(super) fn pids() -> impl Iterator<Item = u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }

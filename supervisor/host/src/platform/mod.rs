@@ -4,10 +4,15 @@
 mod linux;
 #[cfg(target_os = "linux")]
 mod linux_facts;
+#[cfg(target_os = "linux")]
+mod linux_load;
+mod load;
 #[cfg(target_os = "macos")]
 mod macos;
 #[cfg(target_os = "macos")]
 mod macos_facts;
+#[cfg(target_os = "macos")]
+mod macos_load;
 
 #[cfg(target_os = "linux")]
 pub use linux::{
@@ -16,6 +21,9 @@ pub use linux::{
 };
 #[cfg(target_os = "linux")]
 pub use linux_facts::{device, has_access_list, mounts, processes, routes};
+#[cfg(target_os = "linux")]
+pub use linux_load::loads;
+pub use load::TreeLoad;
 #[cfg(target_os = "macos")]
 pub use macos::{
     SOCKET_PATH_MAX, activated_socket, arguments, is_answered_by, is_of_systemd, is_running, is_stopped, keepers_of,
@@ -23,6 +31,8 @@ pub use macos::{
 };
 #[cfg(target_os = "macos")]
 pub use macos_facts::{device, has_access_list, mounts, processes, routes};
+#[cfg(target_os = "macos")]
+pub use macos_load::loads;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -11,6 +11,7 @@ use agentd_api::spec::ChangedField;
 use agentd_api::{Body, SessionId};
 use agentd_fault::Point;
 use agentd_journal::{Reader, Retain, Sync};
+use agentd_metrics::{Follower, Metrics};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -18,11 +19,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::DriverError;
 use super::writable::Writable;
+use crate::changes::Changes;
 use crate::document::Document;
 use crate::follow::{self, FoldStep};
 use crate::generation::Generation;
 use crate::journal_port::{Journal, Port, PortError, Written};
 use crate::patient::patiently;
+use crate::view_changes::ViewChanges;
 use crate::{Published, pulse, view};
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
@@ -52,6 +55,9 @@ pub(crate) struct Recorder {
     /// Ends the patience of reads when the daemon ends.
     pub(super) shutdown: CancellationToken,
     publish: watch::Sender<Arc<Published>>,
+    /// Notes for the feed of events.
+    changes: Arc<Changes>,
+    view_changes: Arc<ViewChanges>,
     /// Maximum size of the journal.
     keep: Option<u64>,
     requests: u64,
@@ -60,6 +66,9 @@ pub(crate) struct Recorder {
     shown: (Phase, Option<Timestamp>),
     /// The phase last written to the log.
     logged: Phase,
+    metrics: Arc<Metrics>,
+    /// Turns the records into values of the metrics.
+    follower: Follower,
 }
 
 /// The last measurement of the journal's length.
@@ -92,11 +101,15 @@ impl Recorder {
             spec_changes: Vec::new(),
             shutdown: generation.daemon.shutdown.clone(),
             publish,
+            changes: Arc::clone(&generation.daemon.changes),
+            view_changes: Arc::clone(&generation.daemon.view_changes),
             keep: generation.config.journal.keep_session.0.0,
             requests: 0,
             measured: Measured { at: Instant::now(), in_turn: false },
             shown: (state.phase(), None),
             logged: state.phase(),
+            metrics: Arc::clone(&generation.daemon.metrics),
+            follower: Follower::default(),
             state,
         }
     }
@@ -142,6 +155,9 @@ impl Recorder {
         .await?;
         self.reader = reader;
         let has_read = !steps.is_empty();
+        // Only records that this daemon applies live are counted.
+        let live = self.current.then_some(&*self.metrics);
+        let mut first = None;
         for step in steps {
             match step {
                 FoldStep::Event(event) => {
@@ -151,9 +167,18 @@ impl Recorder {
                         self.spec_changes.extend(changed.changes.iter().cloned());
                     }
                     self.state.apply(&event);
+                    self.follower.record(&event, live);
+                    first.get_or_insert(event.time);
                 }
-                FoldStep::AgentOutput { seq, time } => self.state.said(seq, time),
+                FoldStep::AgentOutput { seq, time } => {
+                    self.state.said(seq, time);
+                    first.get_or_insert(time);
+                }
             }
+        }
+        if let (Some(written), Some(metrics)) = (first, live) {
+            let lag = Duration::try_from(Timestamp::now().duration_since(written)).unwrap_or_default();
+            metrics.journal_lag.observe([], lag);
         }
         if !has_read && matches!(self.state.run, Run::Ended(_)) {
             // A session at rest holds no file descriptor: there may be thousands of sessions.
@@ -187,18 +212,19 @@ impl Recorder {
         let mut view = view(&self.document, &self.state, shown);
         view.status.conditions.extend(self.silence());
         self.show_writable(&mut view, stop_sent);
-        self.publish.send_replace(Arc::new(Published::new(
-            view,
-            &self.document,
-            &self.state,
-            self.remembered,
-            self.current,
-        )));
+        self.send(Published::new(view, &self.document, &self.state, self.remembered, self.current));
+    }
+
+    fn send(&self, published: Published) {
+        self.publish.send_replace(Arc::new(Published { number: self.view_changes.count(), ..published }));
+        // A list that was made in the meantime may have the former view.
+        self.view_changes.count();
+        self.changes.touch(self.id());
     }
 
     /// Publishes that the journal cannot be read.
     pub(super) fn set_aside(&self, reason: String) {
-        self.publish.send_replace(Arc::new(Published::unreadable(&self.document, &self.state, reason)));
+        self.send(Published::unreadable(&self.document, &self.state, reason));
     }
 
     /// Reports whether the keeper holds the journal and does not answer.

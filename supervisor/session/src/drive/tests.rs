@@ -252,7 +252,7 @@ fn generations(root: &Path) -> Generations {
     let trust = Trust::begin(&directories.state);
     let none = || below("no-program");
     let programs = Programs { daemon: none(), keeper: none(), ctl: none() };
-    let daemon = Daemon::new(&config, read, directories, trust, programs);
+    let daemon = Daemon::new(&config, read, directories, trust, programs, Arc::new(agentd_metrics::Metrics::new("0")));
     Generations::new(Generation::first(config, Arc::new(daemon)).unwrap())
 }
 

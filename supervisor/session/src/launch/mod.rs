@@ -12,6 +12,7 @@ mod timers;
 mod unit;
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
@@ -36,6 +37,8 @@ pub struct Launcher {
     keeper: PathBuf,
     backend: Backend,
     keepers: Keepers,
+    /// Why the service manager that runs the sessions did not answer the last test.
+    trouble: Mutex<Option<String>>,
 }
 
 #[derive(Debug)]
@@ -66,6 +69,8 @@ pub enum LaunchError {
     Link(#[from] LinkError),
 }
 
+/// Time that the service manager has to answer a test.
+const MANAGER_ANSWERS: Duration = Duration::from_secs(5);
 /// Time that a keeper has until it listens. It needs a few milliseconds.
 const LISTENS: Duration = Duration::from_secs(10);
 
@@ -77,7 +82,7 @@ impl Launcher {
             Manager::Auto => platform::is_of_systemd(),
         };
         let backend = if by_systemd { Backend::Systemd(systemd::Units::new()) } else { Backend::Detached };
-        Self { keeper, backend, keepers: Keepers::default() }
+        Self { keeper, backend, keepers: Keepers::default(), trouble: Mutex::default() }
     }
 
     /// Returns the keepers that this daemon has talked to.
@@ -91,6 +96,27 @@ impl Launcher {
             Backend::Detached => "detached processes",
             Backend::Systemd(_) => "systemd units",
         }
+    }
+
+    /// Tests whether the service manager that runs the sessions answers. Without one the test does nothing.
+    #[boxed]
+    pub async fn test_manager(&self) {
+        let Backend::Systemd(units) = &self.backend else { return };
+        let trouble = match tokio::time::timeout(MANAGER_ANSWERS, units.ping()).await {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(agentd_api::chain(&error)),
+            Err(_) => Some(format!("systemd has not answered for {} s", MANAGER_ANSWERS.as_secs())),
+        };
+        let mut known = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(trouble) = trouble.as_ref().filter(|_| known.is_none()) {
+            tracing::error!(%trouble, "the service manager that runs the sessions does not answer");
+        }
+        *known = trouble;
+    }
+
+    /// Returns why the service manager did not answer the last test, if it did not.
+    pub fn manager_trouble(&self) -> Option<String> {
+        self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Reports whether each session has its own cgroup, with limits that the kernel enforces.

@@ -91,6 +91,14 @@ impl Units {
             .map_err(|source| LaunchError::Unit { unit: unit.to_owned(), source })
     }
 
+    /// Tests whether the manager answers.
+    pub(super) async fn ping(&self) -> Result<(), LaunchError> {
+        let bus = self.bus().await?;
+        let (manager, peer) = ("org.freedesktop.systemd1", Some("org.freedesktop.DBus.Peer"));
+        let answered = bus.call_method(Some(manager), "/org/freedesktop/systemd1", peer, "Ping", &()).await;
+        answered.map(drop).map_err(|source| LaunchError::Bus { source })
+    }
+
     pub(super) async fn start(
         &self,
         id: &SessionId,

@@ -19,6 +19,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
 use crate::answer;
+use crate::changes::Changes;
 use crate::creation::create_files;
 use crate::document::Document;
 use crate::generation::Generations;
@@ -26,7 +27,7 @@ use crate::journal_port::Journal;
 use crate::keyed_locks::KeyedLocks;
 use crate::pulse;
 use crate::resting::{Resting, SessionParts};
-use crate::{Session, aside, cleanup, needs};
+use crate::{Published, Session, aside, cleanup, needs};
 use agentd_api::chain;
 use agentd_decide::rules::{Command, LaunchTerms};
 use agentd_host::platform;
@@ -138,6 +139,7 @@ impl Sessions {
             self.drivers.spawn(stray.end(self.generations.now()));
         }
         self.whole.send_replace(true);
+        self.changes().whole();
         Ok(())
     }
 
@@ -210,6 +212,8 @@ impl Sessions {
             parent.map_or(Ok(()), |parent| room_for_child(&sessions, parent))?;
             sessions.insert(id, session.clone());
         }
+        self.changes().touch(session.id());
+        self.set_has_changed();
         if !is_at_rest {
             session.driver.wake();
         }
@@ -234,8 +238,9 @@ impl Sessions {
     }
 
     async fn known_are_current(&self) {
-        let sessions: Vec<Session> = lock(&self.known).values().cloned().collect();
-        for session in sessions {
+        let is_behind = |session: &&Session| !session.published.borrow().current;
+        let behind: Vec<Session> = lock(&self.known).values().filter(is_behind).cloned().collect();
+        for session in behind {
             session.is_current().await;
         }
     }
@@ -244,6 +249,16 @@ impl Sessions {
     pub async fn list(&self) -> Vec<SessionView> {
         self.whole().await;
         lock(&self.known).values().map(|session| SessionView::clone(&session.view())).collect()
+    }
+
+    /// Returns the published states of the sessions that have been read.
+    pub(super) fn all_published(&self) -> Vec<Arc<Published>> {
+        lock(&self.known).values().map(Session::published).collect()
+    }
+
+    /// Counts a change of the set of sessions.
+    fn set_has_changed(&self) {
+        self.generations.now().daemon.view_changes.count();
     }
 
     /// Calls `look` with the published view of each session.
@@ -255,6 +270,21 @@ impl Sessions {
     pub(super) fn those(&self, is_wanted: impl Fn(&SessionView) -> bool) -> Vec<Session> {
         let sessions = lock(&self.known);
         sessions.values().filter(|session| is_wanted(&session.published.borrow().view)).cloned().collect()
+    }
+
+    /// Returns the session with this id, if the session has been read.
+    pub fn known(&self, id: &SessionId) -> Option<Session> {
+        lock(&self.known).get(id).cloned()
+    }
+
+    /// Returns the ids of the sessions that have been read.
+    pub fn ids(&self) -> Vec<SessionId> {
+        lock(&self.known).keys().cloned().collect()
+    }
+
+    /// Returns the configured size of the feed of events.
+    pub fn kept_feed(&self) -> u64 {
+        self.generations.now().config.journal.keep_feed
     }
 
     pub fn unreadable(&self) -> Vec<UnreadableSession> {
@@ -461,6 +491,10 @@ impl Sessions {
         self.is_free(&sessions, name)?;
         lock(&self.claimed).insert(name.clone());
         Ok(NameClaim { sessions: self, name: name.clone() })
+    }
+
+    fn changes(&self) -> Arc<Changes> {
+        Arc::clone(&self.generations.now().daemon.changes)
     }
 
     pub(super) fn generations(&self) -> &Generations {

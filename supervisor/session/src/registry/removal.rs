@@ -40,7 +40,9 @@ impl Sessions {
         let (from, to) = (sessions.join(id), removing.clone());
         pulse::blocking(move || std::fs::rename(from, to)).await.map_err(not_removed)?;
         lock(&self.unreadable).retain(|unreadable| unreadable.id != id);
+        self.set_has_changed();
         let runtime = id.parse().ok().map(|id: SessionId| {
+            generation.daemon.changes.removed(&id);
             generation.environments.forget(&id);
             generation.daemon.directories.session_runtime(&id)
         });
@@ -57,6 +59,7 @@ impl Sessions {
         let state = session.state().await.ok();
         session.release(seen).await?;
         lock(&self.known).remove(session.id());
+        self.set_has_changed();
         let generation = self.generations.now();
         if let Some(state) = state {
             self.remove_repositories(&generation, session, &state).await;
@@ -81,6 +84,7 @@ impl Sessions {
             return Err(not_removed(error));
         }
         generation.environments.forget(session.id());
+        generation.daemon.changes.removed(session.id());
         fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
         remove_files(Some(directories.session_runtime(session.id())), aside).await
     }

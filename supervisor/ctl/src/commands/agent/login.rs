@@ -11,8 +11,8 @@ use serde_json::json;
 
 use crate::commands::{Context, label, tell};
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::running_agent::{RunningAgent, not_started, of_agent, plain};
-use crate::spec::absolute;
 use crate::way::Way;
 use agentd_screen::terminal::Screen;
 
@@ -28,7 +28,8 @@ pub(in crate::commands) async fn login(
             format!("log in there: ssh -t HOST agentctl agent login {agent}"),
         ));
     }
-    let directory = absolute(dir)?;
+    context.client.machine().only_this("a login")?;
+    let directory = Machine::This.absolute(dir)?;
     let start = context
         .client
         .agent_start(agent.as_str(), &AgentStartRequest { directory: directory.clone(), session: None })
@@ -68,7 +69,7 @@ pub(in crate::commands) async fn login(
     running.end().await;
     // Not every agent tells a login that works from one that does not.
     tell(&format!("{agent} has accepted the login"))?;
-    for view in context.client.list(None).await?.value.sessions {
+    for view in context.client.sessions(&["status.conditions.AuthenticationRequired"]).await? {
         if waits_for_login(&view, agent) {
             let stop = if view.status.phase.is_active() {
                 format!("agentctl stop {0} && ", label(&view))

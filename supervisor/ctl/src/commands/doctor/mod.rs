@@ -72,7 +72,7 @@ impl Subject {
         // The socket belongs to the installation, so it is checked over TCP too.
         let socket = match context.client.way() {
             Way::Socket(socket) => socket.clone(),
-            Way::Tcp { .. } | Way::Inside(_) => default_socket(),
+            Way::Tcp { .. } | Way::Ssh(_) | Way::Inside(_) => default_socket(),
         };
         Self { host, client: context.client.clone(), socket, is_other: false }
     }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use super::{Context, print, print_document, tell};
 use crate::args::{Against, EnvArgs, Range};
 use crate::error::{Error, exit};
+use crate::machine::Machine;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
 use home::HomeDiffers;
@@ -223,7 +224,9 @@ fn explanation(view: &EnvironmentView, name: &str, terminal: &Terminal) -> Expla
 }
 
 fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, Error> {
-    let explanation = explanation(view, name, &terminal::this_terminal());
+    // A terminal of another machine has nothing to compare.
+    let terminal = if context.client.machine() == Machine::This { terminal::this_terminal() } else { Terminal::new() };
+    let explanation = explanation(view, name, &terminal);
     if context.json {
         let text = serde_json::to_string(&explanation).map_err(Error::Request)?;
         print(&format!("{text}\n"))?;

@@ -15,18 +15,17 @@ use crate::client::Document;
 use crate::commands::confirm::confirmed;
 use crate::commands::{Context, print, print_document};
 use crate::error::{Error, exit};
-use crate::spec::absolute;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
 
 pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result<u8, Error> {
     match command {
         ScriptCommand::Allow { directory, session, yes } => {
-            let subject = subject(directory, session)?;
+            let subject = subject(context, directory, session)?;
             allow(context, &subject, yes).await
         }
         ScriptCommand::Deny { directory, session } => {
-            let directory = match subject(directory, session)? {
+            let directory = match subject(context, directory, session)? {
                 Subject::Directory(directory) => directory,
                 Subject::Session(session) => proposal(context, &session, false).await?.1,
             };
@@ -36,7 +35,7 @@ pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result
         ScriptCommand::Keep(args) => super::keep::keep(context, args).await,
         ScriptCommand::RotateKey => super::rotate_key(context).await,
         ScriptCommand::List { directory, session: None } => {
-            list(context, &context.client.scripts(&absolute(&directory)?, false).await?)
+            list(context, &context.client.scripts(&context.client.machine().absolute(&directory)?, false).await?)
         }
         ScriptCommand::List { session: Some(session), .. } => {
             list(context, &proposal(context, &session, false).await?.0)
@@ -53,10 +52,10 @@ enum Subject {
     Session(String),
 }
 
-fn subject(directory: Option<PathBuf>, session: Option<String>) -> Result<Subject, Error> {
+fn subject(context: &Context, directory: Option<PathBuf>, session: Option<String>) -> Result<Subject, Error> {
     match session {
         Some(session) => Ok(Subject::Session(session)),
-        None => absolute(&directory.unwrap_or_default()).map(Subject::Directory),
+        None => context.client.machine().absolute(&directory.unwrap_or_default()).map(Subject::Directory),
     }
 }
 

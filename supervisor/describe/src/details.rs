@@ -14,7 +14,7 @@ const DIFF_LINES: usize = 20;
 const INPUT: usize = 600;
 
 /// Returns the lines below the question, without an indent.
-pub(crate) fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> {
+pub fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> {
     let details = &request.details;
     let line = |text: &str| screen.line(&visible(text));
     let mut lines = Vec::new();
@@ -65,7 +65,7 @@ fn change(diff: &ToolDiff) -> impl Iterator<Item = String> {
 }
 
 /// Escapes every character of the text that a screen does not show or that would reorder the rest.
-pub(crate) fn visible(text: &str) -> String {
+pub fn visible(text: &str) -> String {
     let is_hidden = |c: char| {
         matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
             | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}' | '\r')

@@ -12,9 +12,9 @@ use agentd_api::session::{ConditionStatus, ConditionType, SessionView};
 use agentd_screen::terminal;
 
 /// Number of lines of the agent's stderr that a failure shows, counted from the end.
-pub(crate) const STDERR_LINES: usize = 8;
+pub const STDERR_LINES: usize = 8;
 /// Maximum width of a line of stderr, in columns.
-pub(crate) const STDERR_COLUMNS: usize = 200;
+pub const STDERR_COLUMNS: usize = 200;
 /// Maximum number of lines of the reason, which may quote a script or an agent.
 const REASON_LINES: usize = 20;
 /// Maximum width of a line of the reason, in columns.
@@ -22,18 +22,18 @@ const REASON_COLUMNS: usize = 1_000;
 
 /// A failure of a launch, of a running agent or of a turn.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Failure {
+pub struct Failure {
     /// Reason for programs, as in conditions: `AuthenticationRequired`.
-    pub(crate) reason: String,
+    pub reason: String,
     /// Reason for users.
-    pub(crate) message: String,
+    pub message: String,
     /// Last lines of the agent's stderr.
-    pub(crate) stderr: Vec<String>,
+    pub stderr: Vec<String>,
 }
 
 impl Failure {
     /// Builds the failure of a session from its status, without stderr, which only the events have.
-    pub(crate) fn of(view: &SessionView) -> Self {
+    pub fn of(view: &SessionView) -> Self {
         let message = view.status.message.clone().unwrap_or_else(|| "the session failed".to_owned());
         // Conditions that became false with the agent have the same message and the reason "AgentExited".
         let conditions = view.status.conditions.iter().filter(|condition| condition.message == message);
@@ -49,7 +49,7 @@ impl Failure {
     }
 
     /// Returns the reason and the lines of stderr, safe for any output.
-    pub(crate) fn lines(&self) -> Vec<String> {
+    pub fn lines(&self) -> Vec<String> {
         let mut lines: Vec<String> =
             self.message.lines().take(REASON_LINES).map(|line| terminal::excerpt(line, REASON_COLUMNS)).collect();
         if self.message.lines().nth(REASON_LINES).is_some() {
@@ -63,13 +63,13 @@ impl Failure {
     }
 
     /// Reports whether a degraded launch may succeed where this launch failed.
-    pub(crate) fn is_degradable(&self) -> bool {
+    pub fn is_degradable(&self) -> bool {
         reason::is_degradable(&self.reason) && !self.message.contains(NOT_LEFT_OUT)
     }
 
     /// Returns the remedy with the commands to type. `session` is the user's name for the session; `active`
     /// states whether its agent still runs.
-    pub(crate) fn remedy(&self, session: &str, active: bool) -> String {
+    pub fn remedy(&self, session: &str, active: bool) -> String {
         let remedy = self.repair(session, active);
         if self.is_degradable() {
             return format!("{remedy}; or start without it: agentctl resume {session} --degraded");
@@ -119,21 +119,21 @@ impl Failure {
 
 /// Last lines that an agent wrote to stderr; holds at most [`STDERR_LINES`].
 #[derive(Debug, Default)]
-pub(crate) struct LastWords(VecDeque<String>);
+pub struct LastWords(VecDeque<String>);
 
 impl LastWords {
-    pub(crate) fn push(&mut self, line: &str) {
+    pub fn push(&mut self, line: &str) {
         if self.0.len() == STDERR_LINES {
             self.0.pop_front();
         }
         self.0.push_back(line.trim_end().to_owned());
     }
 
-    pub(crate) fn take(&mut self) -> Vec<String> {
+    pub fn take(&mut self) -> Vec<String> {
         self.0.drain(..).collect()
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         self.0.clear();
     }
 }

@@ -13,7 +13,7 @@ fn form(request: &PermissionRequest) -> Option<Form> {
 }
 
 /// Returns the lines that describe the fields or the page of a question.
-pub(crate) fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> {
+pub fn lines(request: &PermissionRequest, screen: Screen) -> Vec<String> {
     let line = |text: &str| screen.line(&visible(text));
     match &request.elicitation {
         Some(Elicitation::Url { url, .. }) => vec![format!("page {}", line(url))],
@@ -52,12 +52,12 @@ fn plain(value: &Value) -> String {
 }
 
 /// Describes the values of an answered form.
-pub(crate) fn filled(values: &FormValues) -> String {
+pub fn filled(values: &FormValues) -> String {
     values.iter().map(|(name, value)| format!("{name} = {}", plain(value))).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns the answer that picks a choice of a form with one choice.
-pub(crate) fn pick(request: &PermissionRequest, number: usize) -> Option<PermissionAnswer> {
+pub fn pick(request: &PermissionRequest, number: usize) -> Option<PermissionAnswer> {
     let form = form(request)?;
     let (field, choices) = form.single_choice()?;
     let choice = choices.get(number.checked_sub(1)?)?;
@@ -65,12 +65,12 @@ pub(crate) fn pick(request: &PermissionRequest, number: usize) -> Option<Permiss
 }
 
 /// Returns the number of choices of a form with one choice.
-pub(crate) fn choices(request: &PermissionRequest) -> Option<usize> {
+pub fn choices(request: &PermissionRequest) -> Option<usize> {
     form(request)?.single_choice().map(|(_, choices)| choices.len())
 }
 
 /// Reads the values that `--field NAME=VALUE` gives. The daemon refuses a name that the form does not have.
-pub(crate) fn values(request: Option<&PermissionRequest>, given: &[(String, String)]) -> Result<FormValues, FormError> {
+pub fn values(request: Option<&PermissionRequest>, given: &[(String, String)]) -> Result<FormValues, FormError> {
     let form = request.and_then(form);
     let read = |(name, value): &(String, String)| {
         let field = form.iter().flat_map(|form| &form.fields).find(|field| field.name == *name);
@@ -82,7 +82,7 @@ pub(crate) fn values(request: Option<&PermissionRequest>, given: &[(String, Stri
 
 /// A form that is being filled in.
 #[derive(Debug)]
-pub(crate) struct Filling {
+pub struct Filling {
     form: Form,
     values: FormValues,
     /// Index of the field that the next line fills in.
@@ -93,12 +93,12 @@ pub(crate) struct Filling {
 
 impl Filling {
     /// Begins to fill in the form of a question, if it has one.
-    pub(crate) fn of(request: &PermissionRequest) -> Option<Self> {
+    pub fn of(request: &PermissionRequest) -> Option<Self> {
         form(request).map(|form| Self { form, values: FormValues::new(), at: 0, complaint: None })
     }
 
     /// Returns the input mark: the field, its default, and why the last line did not fit.
-    pub(crate) fn mark(&self) -> String {
+    pub fn mark(&self) -> String {
         let Some(field) = self.form.fields.get(self.at) else { return String::new() };
         let complaint = self.complaint.as_ref().map(|error| format!("{error}; ")).unwrap_or_default();
         let default = match &field.default {
@@ -114,7 +114,7 @@ impl Filling {
 
     /// Takes the line for the present field: an empty line takes the default, or leaves an optional field out. Returns
     /// the answer after the last field.
-    pub(crate) fn line(&mut self, line: &str) -> Option<PermissionAnswer> {
+    pub fn line(&mut self, line: &str) -> Option<PermissionAnswer> {
         let field = self.form.fields.get(self.at)?;
         let is_left_out = line.trim().is_empty() && (field.default.is_some() || !field.is_required);
         let read = if is_left_out { Ok(field.default.clone()) } else { field.read(line).map(Some) };

@@ -6,7 +6,7 @@ use agentd_api::completion::Completion;
 const ARTIFACTS: usize = 20;
 
 /// Returns the fields of a result for `agentctl show`. The answer has its own command: `agentctl show --json`.
-pub(crate) fn described(done: &Completion) -> Vec<(&'static str, String)> {
+pub fn described(done: &Completion) -> Vec<(&'static str, String)> {
     let mut fields = vec![
         ("completion", format!("{}: {}", done.outcome.as_str(), done.reason)),
         ("exit status", done.exit_status.to_string()),

@@ -6,7 +6,7 @@ use agentd_api::prerequisite::{CheckReport, Outcome};
 use agentd_screen::terminal::Screen;
 
 /// Formats the outcome and the summary of a check, with the facts and the remedy below.
-pub(crate) fn described(report: &CheckReport, screen: Screen) -> String {
+pub fn described(report: &CheckReport, screen: Screen) -> String {
     let outcome = report.outcome.as_str();
     let mut lines = vec![format!("{} ({outcome}): {}\n", screen.line(&report.name), screen.line(&report.summary))];
     let facts = report.facts.iter().map(|fact| (fact.name.as_str(), fact.value.as_str()));
@@ -18,13 +18,13 @@ pub(crate) fn described(report: &CheckReport, screen: Screen) -> String {
 /// Message of a session's condition, split into its beginning and its checks, each as [`CheckReport::line`]
 /// writes it. Text after the last check belongs to the last line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Missing<'a> {
-    pub(crate) begins: &'a str,
-    pub(crate) lines: Vec<&'a str>,
+pub struct Missing<'a> {
+    pub begins: &'a str,
+    pub lines: Vec<&'a str>,
 }
 
 impl<'a> Missing<'a> {
-    pub(crate) fn of(message: &'a str) -> Self {
+    pub fn of(message: &'a str) -> Self {
         let mut starts: Vec<usize> = OBSTACLES
             .iter()
             .flat_map(|outcome| {
@@ -43,7 +43,7 @@ impl<'a> Missing<'a> {
     }
 
     /// Returns the message with the names of the checks first, for a line that may be cut at its end.
-    pub(crate) fn named_first(&self, message: &str) -> String {
+    pub fn named_first(&self, message: &str) -> String {
         match self.names().as_slice() {
             [] => message.to_owned(),
             [_] if self.begins.is_empty() => message.to_owned(),
@@ -53,7 +53,7 @@ impl<'a> Missing<'a> {
 }
 
 /// Returns a line for each check that a launch waits for, from the message of its condition.
-pub(crate) fn awaited(message: &str) -> Vec<String> {
+pub fn awaited(message: &str) -> Vec<String> {
     match Missing::of(message).lines.as_slice() {
         [] => vec![format!("waiting: {message}")],
         lines => lines.iter().map(|line| format!("waiting: {line}")).collect(),

@@ -1,8 +1,7 @@
 //! Derives texts for the user from a session's view: its agent, its progress and its missing requirements.
 
-use std::path::Path;
-
 use agentd_api::degraded::MissingKind;
+pub use agentd_api::list::agent_of as agent;
 use agentd_api::reason::is_progress;
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionOrigin, PermissionRequest, Phase, SessionView,
@@ -11,7 +10,7 @@ use agentd_api::staleness::StalePolicy;
 
 /// Returns the progress of a launch that waits for something besides prerequisites: repositories, plugins ("compiling
 /// NAME"), or a valid configuration.
-pub(crate) fn progress(view: &SessionView) -> Option<&str> {
+pub fn progress(view: &SessionView) -> Option<&str> {
     let is_it = |condition: &&Condition| {
         matches!(
             condition.kind,
@@ -24,7 +23,7 @@ pub(crate) fn progress(view: &SessionView) -> Option<&str> {
 
 /// Returns a missing requirement of the session: space for its journal, or prerequisites. The session waits for
 /// them, has failed because they are missing, or lost them while running.
-pub(crate) fn missing(view: &SessionView) -> Option<String> {
+pub fn missing(view: &SessionView) -> Option<String> {
     let is_refused = |condition: &&Condition| {
         condition.kind == ConditionType::JournalWritable && condition.status == ConditionStatus::False
     };
@@ -39,25 +38,25 @@ pub(crate) fn missing(view: &SessionView) -> Option<String> {
 }
 
 /// Returns the rate limit for whose end the next prompts wait.
-pub(crate) fn limit(view: &SessionView) -> Option<&str> {
+pub fn limit(view: &SessionView) -> Option<&str> {
     let mut conditions = view.status.conditions.iter().filter(|_| view.status.phase == Phase::Limited);
     conditions.find(|one| one.kind == ConditionType::RateLimited).map(|one| one.message.as_str())
 }
 
 /// Returns agentd's own question, for which the launch of a stale session waits.
-pub(crate) fn question(view: &SessionView) -> Option<&PermissionRequest> {
+pub fn question(view: &SessionView) -> Option<&PermissionRequest> {
     view.status.permissions.iter().find(|request| request.origin == PermissionOrigin::Agentd)
 }
 
 /// Returns the kinds of staleness that deserve a warning, or `None`.
-pub(crate) fn stale(view: &SessionView) -> Option<String> {
+pub fn stale(view: &SessionView) -> Option<String> {
     let findings = view.status.staleness.iter().filter(|finding| finding.policy >= StalePolicy::Warn);
     let kinds: Vec<&str> = findings.map(|finding| finding.kind.as_str()).collect();
     (!kinds.is_empty()).then(|| kinds.join(", "))
 }
 
 /// Returns the missing requirement of the session and the parts that its degraded launch left out.
-pub(crate) fn lacking(view: &SessionView) -> Option<String> {
+pub fn lacking(view: &SessionView) -> Option<String> {
     let is_up = view.status.phase.is_active() || matches!(view.status.phase, Phase::BackingOff);
     // The condition of the prerequisites says which of them are still missing.
     let parts = view.status.degraded.iter().filter(|part| is_up && part.kind != MissingKind::Prerequisite);
@@ -66,17 +65,5 @@ pub(crate) fn lacking(view: &SessionView) -> Option<String> {
     match (without, missing(view)) {
         (Some(without), Some(missing)) => Some(format!("{without}; {missing}")),
         (without, missing) => without.or(missing),
-    }
-}
-
-/// Returns the requested agent: a configured agent, or the user's own program.
-pub(crate) fn agent(view: &SessionView) -> String {
-    if let Some(agent) = &view.spec.agent {
-        return agent.to_string();
-    }
-    let program = view.spec.command.as_ref().and_then(|command| command.first());
-    match program {
-        Some(program) => Path::new(program).file_name().unwrap_or_default().to_string_lossy().into_owned(),
-        None => view.status.agent.as_ref().map_or_else(|| "(default)".to_owned(), |agent| agent.name.clone()),
     }
 }

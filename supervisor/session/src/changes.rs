@@ -1,0 +1,152 @@
+//! Collects what the feed has to look at: sessions that published a state, and events of the daemon.
+//!
+//! Drivers and handlers only leave a note here and never wait. One thread takes the notes ([`Changes::wait`]). Notes
+//! about sessions are merged, and events of the daemon are bounded in number.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentd_api::SessionId;
+use agentd_api::feed::Notice;
+use jiff::Timestamp;
+use tokio::sync::oneshot;
+
+/// Maximum number of the daemon's events that wait to be taken.
+const NOTICES: usize = 1024;
+
+/// The notes of one daemon.
+#[derive(Debug, Default)]
+pub struct Changes {
+    noted: Mutex<Noted>,
+    arrived: Condvar,
+}
+
+/// Everything that was noted since the last look.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// Sessions that published a state.
+    pub touched: BTreeSet<SessionId>,
+    /// Sessions that were removed.
+    pub removed: BTreeSet<SessionId>,
+    /// Events of the daemon, oldest first.
+    pub notices: VecDeque<(Timestamp, Notice)>,
+    /// Number of events of the daemon that were dropped, because too many waited.
+    pub dropped: u64,
+    /// Callers that wait until everything before is stored.
+    pub barriers: Vec<oneshot::Sender<()>>,
+    /// Whether every session on the disk has been read.
+    pub whole: bool,
+    /// Whether the daemon is ending.
+    pub closed: bool,
+    /// Whether there is something to look at.
+    is_due: bool,
+}
+
+impl Changes {
+    /// Notes that a session published a state.
+    pub fn touch(&self, id: &SessionId) {
+        let mut noted = self.lock();
+        if !noted.touched.contains(id) {
+            noted.touched.insert(id.clone());
+            self.arrive(&mut noted);
+        }
+    }
+
+    /// Notes that a session was removed.
+    pub fn removed(&self, id: &SessionId) {
+        let mut noted = self.lock();
+        noted.removed.insert(id.clone());
+        self.arrive(&mut noted);
+    }
+
+    /// Notes an event of the daemon. The oldest event is dropped if too many wait.
+    pub fn note(&self, notice: Notice) {
+        let mut noted = self.lock();
+        noted.push((Timestamp::now(), notice));
+        self.arrive(&mut noted);
+    }
+
+    /// Notes that every session on the disk has been read.
+    pub fn whole(&self) {
+        let mut noted = self.lock();
+        noted.whole = true;
+        self.arrive(&mut noted);
+    }
+
+    /// Notes that the daemon is ending. All notes before are still taken.
+    pub fn close(&self) {
+        let mut noted = self.lock();
+        noted.closed = true;
+        self.arrive(&mut noted);
+    }
+
+    /// Returns a receiver that completes when everything noted before was looked at.
+    pub fn barrier(&self) -> oneshot::Receiver<()> {
+        let (sender, receiver) = oneshot::channel();
+        let mut noted = self.lock();
+        noted.barriers.push(sender);
+        self.arrive(&mut noted);
+        receiver
+    }
+
+    /// Waits for notes, at most for `limit`, and takes them. Blocks the thread.
+    pub fn wait(&self, limit: Option<Duration>) -> Noted {
+        let mut noted = self.lock();
+        if let Some(limit) = limit {
+            let waited = self.arrived.wait_timeout_while(noted, limit, |noted| !noted.is_due);
+            noted = waited.unwrap_or_else(PoisonError::into_inner).0;
+        } else {
+            let waited = self.arrived.wait_while(noted, |noted| !noted.is_due);
+            noted = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+        let (whole, closed) = (noted.whole, noted.closed);
+        std::mem::replace(&mut *noted, Noted { whole, closed, ..Noted::default() })
+    }
+
+    fn arrive(&self, noted: &mut Noted) {
+        noted.is_due = true;
+        self.arrived.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Noted> {
+        // No code under this lock can leave the notes inconsistent.
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Noted {
+    /// Adds an event of the daemon, and drops the oldest if too many wait.
+    pub fn push(&mut self, notice: (Timestamp, Notice)) {
+        if self.notices.len() >= NOTICES {
+            self.notices.pop_front();
+            self.dropped += 1;
+        }
+        self.notices.push_back(notice);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_api::feed::DrainUndone;
+
+    use super::*;
+
+    #[test]
+    fn notes_are_merged_bounded_and_taken_once() {
+        let changes = Changes::default();
+        let id: SessionId = "abcdefghjkmn".parse().unwrap();
+        for _ in 0..3 {
+            changes.touch(&id);
+        }
+        for _ in 0..NOTICES + 2 {
+            changes.note(Notice::DrainUndone(DrainUndone {}));
+        }
+        let noted = changes.wait(None);
+        assert_eq!((noted.touched.len(), noted.notices.len(), noted.dropped), (1, NOTICES, 2));
+        let noted = changes.wait(Some(Duration::ZERO));
+        assert!(noted.touched.is_empty() && noted.notices.is_empty() && !noted.closed);
+        changes.close();
+        assert!(changes.wait(None).closed && changes.wait(Some(Duration::ZERO)).closed);
+    }
+}

@@ -1,0 +1,43 @@
+//! Lists the published states of all sessions, without a copy of their views.
+
+use std::sync::Arc;
+
+use agentd_api::list::SessionSummary;
+use async_recursion::async_recursion as boxed;
+
+use super::{Published, Session, Sessions};
+
+impl Published {
+    /// Number of this publication, which no other publication of this daemon has.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Returns the session's item of a list as JSON. The first call makes the item.
+    pub fn summary(&self) -> &[u8] {
+        self.summary.get_or_init(|| serde_json::to_vec(&SessionSummary::of(&self.view)).unwrap_or_default().into())
+    }
+}
+
+impl Session {
+    /// Returns the published state, and does not copy it.
+    pub fn published(&self) -> Arc<Published> {
+        Arc::clone(&self.published.borrow())
+    }
+}
+
+impl Sessions {
+    /// Returns the published states of all sessions in the order of creation, and of the ids among equal times.
+    #[boxed]
+    pub async fn published(&self) -> Vec<Arc<Published>> {
+        self.whole().await;
+        let mut all = self.all_published();
+        all.sort_by(|a, b| (a.view.created, &a.view.id).cmp(&(b.view.created, &b.view.id)));
+        all
+    }
+
+    /// Returns the number of the last change of any session. While the number stays, so does the list of sessions.
+    pub fn last_change(&self) -> u64 {
+        self.generations().now().daemon.view_changes.last()
+    }
+}

@@ -1,0 +1,228 @@
+//! Values of the metrics that no record contains: the sessions of the moment, their processes, journals and snapshots.
+//!
+//! [`show_sessions`] reads published views only, so a request never waits. [`Measure`] reads processes and disks in the
+//! background, each kind in a loop of its own. A disk that hangs delays its own loop alone.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_host::{manager, platform, work};
+use agentd_keeper::caller::UNIT_PREFIX;
+use agentd_metrics::{Metrics, SESSIONS};
+use async_recursion::async_recursion as boxed;
+use jiff::Timestamp;
+
+use crate::generation::{Generation, Generations};
+use crate::{Session, Sessions};
+
+/// Pause between two measurements of one kind.
+const PAUSE: Duration = Duration::from_secs(10);
+
+/// The measurements of a daemon, until it ends.
+#[derive(Debug)]
+pub struct Measure {
+    generations: Arc<Generations>,
+    sessions: Arc<Sessions>,
+    /// The sessions with a keeper that the daemon takes over.
+    adopted: Vec<Session>,
+    begun: Instant,
+}
+
+/// Sizes of journals, each with the last sequence number at its measurement.
+type Sizes = BTreeMap<SessionId, (u64, u64)>;
+
+impl Measure {
+    /// Notes the sessions that are being taken over. `begun` is the begin of their takeover. No other session has been
+    /// read yet.
+    pub fn new(generations: Arc<Generations>, sessions: Arc<Sessions>, begun: Instant) -> Self {
+        let adopted = sessions.those(|_| true);
+        Self { generations, sessions, adopted, begun }
+    }
+
+    /// Measures until the daemon ends.
+    #[boxed]
+    pub async fn run(self) {
+        let shutdown = self.generations.now().daemon.shutdown.clone();
+        let measuring = async {
+            tokio::join!(self.adoption(), self.processes(), self.disk(), self.manager());
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => {}
+            () = measuring => {}
+        }
+    }
+
+    fn metrics(&self) -> Arc<Metrics> {
+        Arc::clone(&self.generations.now().daemon.metrics)
+    }
+
+    async fn adoption(&self) {
+        let metrics = self.metrics();
+        metrics.adopted_sessions.set([], amount(self.adopted.len()));
+        for session in &self.adopted {
+            session.is_current().await;
+        }
+        let took = if self.adopted.is_empty() { Duration::ZERO } else { self.begun.elapsed() };
+        metrics.adoption_duration.set([], took.as_secs_f64());
+    }
+
+    async fn processes(&self) {
+        let metrics = self.metrics();
+        loop {
+            let mut keepers = Vec::new();
+            self.sessions.each_view(|view| keepers.extend(view.status.keeper_pid.map(|pid| (view.id.clone(), pid))));
+            let left_out = bound(&mut keepers);
+            let pids: Vec<u32> = keepers.iter().map(|(_, pid)| *pid).collect();
+            let Ok(loads) = work::blocking(move || platform::loads(&pids, UNIT_PREFIX)).await else { return };
+            metrics.replace(|metrics| {
+                metrics.session_memory.reset();
+                metrics.session_cpu.reset();
+                metrics.session_processes.reset();
+                for (id, pid) in &keepers {
+                    let Some(load) = loads.get(pid) else { continue };
+                    metrics.session_memory.set([id.as_str()], bytes(load.memory));
+                    metrics.session_processes.set([id.as_str()], f64::from(load.processes));
+                    if let Some(time) = load.time {
+                        metrics.session_cpu.set_total([id.as_str()], time.as_secs_f64());
+                    }
+                }
+                metrics.sessions_left_out.set([], amount(left_out));
+                metrics.last_sample.set(["processes"], now());
+            });
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn disk(&self) {
+        let (metrics, mut sizes) = (self.metrics(), Sizes::new());
+        loop {
+            let all: Vec<(SessionId, PathBuf, u64)> = (self.sessions.those(|_| true).iter())
+                .map(|session| (session.id().clone(), session.directory().clone(), session.view().status.last_seq))
+                .collect();
+            let (known, snapshots) = (std::mem::take(&mut sizes), Arc::clone(&self.generations.now().snapshots));
+            let Ok((measured, totals)) = work::blocking(move || (measured(all, &known), snapshots.totals())).await
+            else {
+                return;
+            };
+            sizes = measured;
+            metrics.journal.set([], bytes(sizes.values().map(|(_, size)| size).sum()));
+            metrics.snapshot_uses.set_total(["hit"], bytes(totals.hits));
+            metrics.snapshot_uses.set_total(["capture"], bytes(totals.captures));
+            metrics.snapshot_age.set([], totals.oldest.unwrap_or_default().as_secs_f64());
+            metrics.last_sample.set(["disk"], now());
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    async fn manager(&self) {
+        loop {
+            self.generations.now().daemon.launcher.test_manager().await;
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+}
+
+/// Keeps the sessions that have series of their own, and returns the number of the others. The order of the ids
+/// decides, so a session keeps its series.
+fn bound<T>(keepers: &mut Vec<T>) -> usize {
+    let left_out = keepers.len().saturating_sub(SESSIONS);
+    keepers.truncate(SESSIONS);
+    left_out
+}
+
+/// Returns the sizes of all journals. Journals without new records are not measured again.
+fn measured(all: Vec<(SessionId, PathBuf, u64)>, known: &Sizes) -> Sizes {
+    let size = |(id, directory, last): (SessionId, PathBuf, u64)| {
+        let before = known.get(&id).filter(|(measured, _)| *measured == last).map(|(_, size)| *size);
+        let size = before.unwrap_or_else(|| agentd_journal::size(&directory).unwrap_or(0));
+        (id, (last, size))
+    };
+    all.into_iter().map(size).collect()
+}
+
+/// Sets the values that follow from the published views. Waits for no session and no disk.
+pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Metrics) {
+    let mut phases: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    let mut holding = vec![0_usize; ConditionType::NAMES.len()];
+    let (mut keepers, mut queued, mut asked) = (0, 0, 0);
+    sessions.each_view(|view| {
+        let status = &view.status;
+        let agent = metrics.agent(view.spec.agent.as_ref().map(agentd_api::AgentName::as_str));
+        *phases.entry((status.phase.as_str(), agent.to_owned())).or_default() += 1;
+        let holds = status.conditions.iter().filter(|condition| condition.status == ConditionStatus::True);
+        for condition in holds {
+            if let Some(count) = holding.get_mut(condition.kind as usize) {
+                *count += 1;
+            }
+        }
+        keepers += usize::from(status.keeper_pid.is_some());
+        queued += status.queue.len();
+        asked += status.permissions.len();
+    });
+    metrics.sessions.reset();
+    for ((phase, agent), count) in &phases {
+        metrics.sessions.set([phase, agent], amount(*count));
+    }
+    for (named, count) in ConditionType::NAMES.iter().zip(&holding) {
+        metrics.session_conditions.set([named.name], amount(*count));
+    }
+    metrics.keepers.set([], amount(keepers));
+    metrics.queued_turns.set([], amount(queued));
+    metrics.open_permissions.set([], amount(asked));
+    metrics.unreadable_sessions.set([], amount(sessions.unreadable().len()));
+    let pulses = &generation.daemon.pulses;
+    metrics.journals_held_up.set([], amount(pulses.held_up().len()));
+    metrics.drivers_stuck.set([], amount(pulses.stuck(manager::longest_step(), Instant::now()).len()));
+    metrics.draining.set([], f64::from(u8::from(generation.daemon.drain.is_on())));
+    if let Some(space) = generation.daemon.disk.get().and_then(agentd_host::disk::DiskWatch::space) {
+        metrics.disk_free.set([], bytes(space.free));
+        metrics.disk_size.set([], bytes(space.size));
+    }
+}
+
+#[allow(clippy::cast_precision_loss, reason = "numbers above 2^53 lose only their last digits")]
+fn bytes(number: u64) -> f64 {
+    number as f64
+}
+
+fn amount(count: usize) -> f64 {
+    bytes(count as u64)
+}
+
+fn now() -> f64 {
+    Timestamp::now().as_duration().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_condition_has_the_number_of_its_place_in_the_list() {
+        for (kind, name) in [(ConditionType::PrerequisitesMet, "PrerequisitesMet"), (ConditionType::Ready, "Ready")] {
+            assert_eq!(ConditionType::NAMES[kind as usize].name, name);
+        }
+        assert!(ConditionType::NAMES.get(ConditionType::Unknown as usize).is_none());
+    }
+
+    #[test]
+    fn at_most_two_hundred_sessions_have_series_of_their_own() {
+        let mut keepers: Vec<usize> = (0..250).collect();
+        assert_eq!((bound(&mut keepers), keepers.len(), keepers.last()), (50, 200, Some(&199)));
+        assert_eq!((bound(&mut keepers), keepers.len()), (0, 200));
+    }
+
+    #[test]
+    fn a_journal_without_new_records_is_not_measured_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let id: SessionId = "abcdefghjkmn".parse().unwrap();
+        let all = |last| vec![(id.clone(), directory.path().to_owned(), last)];
+        let known = Sizes::from([(id.clone(), (7, 1000))]);
+        assert_eq!(measured(all(7), &known)[&id], (7, 1000));
+        assert_eq!(measured(all(8), &known)[&id], (8, 0));
+    }
+}
