@@ -66,7 +66,7 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
 #[test]
 fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
     let owners = [
-        ("hyper", &["control", "ctl"][..]),
+        ("hyper", &["control", "ctl", "traces"][..]),
         ("wasmtime", &["plugin-host"]),
         ("zbus", &["session"]),
         ("sd-notify", &["host"]),
@@ -77,6 +77,7 @@ fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
         ("minijinja", &["note"]),
         ("jsonschema", &["answer"]),
         ("prometheus-client", &["metrics"]),
+        ("tracing-opentelemetry", &["traces"]),
     ];
     for (library, expected) in owners {
         let users: Vec<String> = crates()

@@ -111,6 +111,7 @@ mod survival;
 mod symptoms;
 mod systemd;
 mod tcp;
+mod traces;
 mod transcripts;
 mod tree;
 mod trust;

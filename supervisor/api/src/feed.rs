@@ -13,6 +13,7 @@ use crate::audit::AuditRecord;
 use crate::doc::Named;
 use crate::id::{AgentName, PermissionId, SessionId, SessionName, TurnId};
 use crate::label::Labels;
+use crate::plugin::PluginProblem;
 use crate::prerequisite::Requester;
 use crate::problem::Problem;
 use crate::session::{ConditionStatus, ConditionType, Phase, SessionView};
@@ -154,6 +155,34 @@ pub struct PluginsFailed {
     pub detail: String,
 }
 
+/// A plugin cannot be loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PluginFailed {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// The reason, as in the plugin's view.
+    pub problem: PluginProblem,
+}
+
+/// A plugin is not called for a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PluginSuspended {
+    /// Name of the plugin.
+    pub plugin: String,
+    /// Description of the suspension for people, with its duration. It quotes no message of the plugin.
+    pub detail: String,
+}
+
+/// A plugin works again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PluginRecovered {
+    /// Name of the plugin.
+    pub plugin: String,
+}
+
 /// A drain has begun.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -224,6 +253,12 @@ notices! {
     "configuration.refused" => ConfigurationRefused(Box<ConfigurationRefused>),
     /// The plugins cannot be loaded, so no session can be launched.
     "plugins.failed" => PluginsFailed(PluginsFailed),
+    /// A plugin cannot be loaded. Launches that need it fail.
+    "plugin.failed" => PluginFailed(PluginFailed),
+    /// A plugin failed several times in a row, and is not called for a time.
+    "plugin.suspended" => PluginSuspended(PluginSuspended),
+    /// A call of a plugin succeeded after a suspension.
+    "plugin.recovered" => PluginRecovered(PluginRecovered),
     /// A drain has begun: every session is stopped and none is launched.
     "drain.begun" => DrainBegun(DrainBegun),
     /// A drain was undone.

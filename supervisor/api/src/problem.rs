@@ -222,6 +222,9 @@ pub struct Problem {
     /// Id of the request. The daemon's log has the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
+    /// Id of the request's trace: 32 hexadecimal digits (W3C Trace Context). Absent without traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// The checks that prevent the launch. Only for `prerequisites-not-met`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prerequisites: Vec<CheckReport>,
@@ -264,6 +267,7 @@ impl Problem {
             detail: detail.into(),
             hint: None,
             request_id: None,
+            trace_id: None,
             prerequisites: Vec::new(),
             particulars: Box::default(),
         }

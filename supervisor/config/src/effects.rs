@@ -104,6 +104,8 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("journal.keep_session", NextLaunch),
     ("journal.keep_all", Now),
     ("journal.keep_feed", Now),
+    // A span that has begun is sent to the present collector.
+    ("traces.endpoint", Now),
     ("permissions", Now),
 ];
 

@@ -30,6 +30,7 @@ mod start;
 mod template;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod values;
 mod variables;
 mod workflow;
@@ -67,6 +68,7 @@ pub use scope::{Directory, missing_directories};
 pub use staleness::Staleness;
 pub use start::StartSettings;
 pub use template::NoteTemplate;
+pub use traces::Traces;
 pub use variables::{ALLOW, DROP, Scope, ScopeError, is_step as is_scope_step};
 pub use workflow::{WORKFLOW_FILES, parse_workflow};
 
@@ -118,6 +120,8 @@ pub struct Config {
     pub mcp: Mcp,
     /// Size and durability of the sessions' journals.
     pub journal: Journal,
+    /// Traces of requests and launches for a collector of OpenTelemetry.
+    pub traces: Traces,
     /// Rules that answer permission requests of agents: `[[permissions]]`. The first rule that fits decides. Default:
     /// no rules, and the session's own policy decides.
     pub permissions: Vec<Rule>,
@@ -248,6 +252,7 @@ impl Default for Config {
             workspaces: Workspaces::default(),
             mcp: Mcp::default(),
             journal: Journal::default(),
+            traces: Traces::default(),
             permissions: Vec::new(),
         }
     }
@@ -305,6 +310,7 @@ fn check(config: &Config) -> Flaws {
     flaws.extend(plugins::check(&config.plugins, &config.plugin_policy, &config.environment.providers));
     flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
     flaws.extend(control::check(&config.control));
+    flaws.extend(traces::check(&config.traces));
     flaws.extend(template::check(config.resume.note_template.as_ref()));
     let is_agent = |agent: &&AgentName| agent.as_str() == DEMO || config.agents.contains_key(*agent);
     if let Some(agent) = config.control.guest_agents.iter().find(|agent| !is_agent(agent)) {

@@ -19,6 +19,11 @@ impl Named {
         session_in(path).map(|given| Self { given: given.to_owned(), found: OnceCell::new() })
     }
 
+    /// Returns the text of the path.
+    pub(super) fn text(&self) -> &str {
+        &self.given
+    }
+
     /// Returns the session. The first caller looks the session up.
     pub(super) async fn session(&self, sessions: &Sessions) -> Result<Session, Problem> {
         self.found.get_or_init(|| sessions.find(&self.given)).await.clone()

@@ -11,9 +11,10 @@ use agentd_api::{Call, Code, Problem, Route};
 use agentd_keeper::caller::{Caller, CallerClass};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue, WWW_AUTHENTICATE};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
-use tracing::Instrument as _;
+use tracing::field::Empty;
+use tracing::{Instrument as _, Span, info_span};
 
 use super::audit::Audited;
 use super::handlers::Answer;
@@ -35,6 +36,7 @@ use agentd_metrics::NO_ROUTE;
 use agentd_session::Sessions;
 use agentd_session::generation::Generation;
 use agentd_session::schedules::Schedules;
+use agentd_traces::TARGET;
 
 /// Everything that a handler needs to answer a request.
 #[derive(Debug)]
@@ -110,6 +112,29 @@ fn without_body(response: Response<Body>) -> Response<Body> {
     Response::from_parts(head, super::full(""))
 }
 
+/// Opens the span of a request for a trace (OpenTelemetry's semantic conventions for HTTP servers). Requests by which
+/// others watch the daemon have none, and neither have those for no route.
+fn trace(route: Option<Route>, method: &Method, named: Option<&Named>, headers: &HeaderMap) -> Span {
+    let Some(route) = route.filter(|route| !matches!(route, Route::Health | Route::Readiness | Route::Metrics)) else {
+        return Span::none();
+    };
+    let span = info_span!(
+        target: TARGET,
+        "request",
+        otel.name = %route,
+        otel.kind = "server",
+        http.request.method = %method,
+        http.route = %route,
+        agentd.session = named.map(Named::text),
+        http.response.status_code = Empty,
+        otel.status_code = Empty,
+    );
+    if let Some(parent) = agentd_traces::traceparent(headers) {
+        agentd_traces::continue_from(&span, parent);
+    }
+    span
+}
+
 static REQUESTS: AtomicU64 = AtomicU64::new(1);
 
 /// Answers one request. An error becomes a problem document.
@@ -120,11 +145,14 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     let (route, named) = (route::find(method.as_str(), &path), Named::of(&path));
     let mut refusal = None;
     let span = tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
-    let mut response = match dispatch(&context, route, named.as_ref(), request).instrument(span.clone()).await {
+    let traced = span.in_scope(|| trace(route, &method, named.as_ref(), request.headers()));
+    let dispatched = dispatch(&context, route, named.as_ref(), request).instrument(traced.clone());
+    let mut response = match dispatched.instrument(span.clone()).await {
         Ok(response) => response,
         Err(refused) => {
             let mut refused = exhausted::judge(refused);
             refused.request_id = Some(id.clone());
+            refused.trace_id = agentd_traces::trace_id(&traced);
             span.in_scope(|| {
                 tracing::debug!(code = %refused.code.as_str(), detail = %refused.detail, "refused the request");
             });
@@ -141,6 +169,11 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
             response
         }
     };
+    traced.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        traced.record("otel.status_code", "error");
+    }
+    drop(traced);
     if method == Method::HEAD {
         response = without_body(response);
     }

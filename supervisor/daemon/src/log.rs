@@ -10,37 +10,42 @@ use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use tracing_subscriber::filter::FilterFn;
+use tracing_subscriber::filter::{FilterExt as _, FilterFn};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
 use agentd_control::AUDIT_TARGET;
 use agentd_host::files::open_private_log;
+use agentd_traces::Traces;
 
 /// Initialises logging, once per process. `AGENTD_LOG` selects messages in the syntax of tracing-subscriber's
 /// `EnvFilter`; the default is `info`. `file` is the log file of a daemon in the background, whose stderr refers to
 /// that file.
-pub(crate) fn start(file: Option<PathBuf>) {
+/// Returns the traces, which are turned off.
+pub(crate) fn start(file: Option<PathBuf>) -> Traces {
     let filter = EnvFilter::try_from_env("AGENTD_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
-    let registry = tracing_subscriber::registry().with(filter);
+    let filter = filter.and(agentd_traces::without_traces());
+    let traces = Traces::new("agentd", env!("CARGO_PKG_VERSION"));
+    let registry = tracing_subscriber::registry().with(traces.layer());
     if under_journald()
         && let Ok(journald) = tracing_journald::layer()
     {
         // Fields keep their plain names, without a prefix: `journalctl AGENTD_SESSION=...`.
         let layer = journald.with_field_prefix(None).with_syslog_identifier("agentd".to_owned());
-        registry.with(layer).init();
-        return;
+        registry.with(layer.with_filter(filter)).init();
+        return traces;
     }
     if let Some(path) = file {
         let file = LogFile { path, longest: LONGEST, is_stderr: true, file: None };
         let layer = tracing_subscriber::fmt::layer().with_writer(Mutex::new(file)).with_ansi(false);
-        registry.with(layer.with_filter(without_audit())).init();
-        return;
+        registry.with(layer.with_filter(filter.and(without_audit()))).init();
+        return traces;
     }
     let ansi = std::io::stderr().is_terminal();
     let layer = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_ansi(ansi);
-    registry.with(layer.with_filter(without_audit())).init();
+    registry.with(layer.with_filter(filter.and(without_audit()))).init();
+    traces
 }
 
 /// Excludes the audit log's messages, which have their own file.

@@ -42,6 +42,7 @@ use agentd_host::platform;
 use agentd_metrics::Metrics;
 use agentd_session::schedules::Schedules;
 use agentd_session::{Measure, Sessions, recheck};
+use agentd_traces::Traces;
 
 /// Options from the command line.
 #[derive(Debug, Clone, Default)]
@@ -83,6 +84,8 @@ pub enum ServeError {
 const DRIVERS: Duration = Duration::from_secs(10);
 /// Interval of the cleanup of leftover keepers, unfinished files and oversized journals.
 const TIDY: Duration = Duration::from_mins(10);
+/// Time limit for the traces that wait for their collector at the end.
+const LAST_TRACES: Duration = Duration::from_secs(2);
 /// Interval at which the status line is checked for changes.
 const STATUS: Duration = Duration::from_secs(5);
 
@@ -94,7 +97,7 @@ pub fn serve(options: &Options, acp: Arc<dyn AcpService>) -> Result<(), ServeErr
     if options.background {
         go_to_background(&directories.log_file())?;
     }
-    log::start(options.background.then(|| directories.log_file()));
+    let traces = log::start(options.background.then(|| directories.log_file()));
     if init::is_this() {
         return Ok(init::run(&directories.control_socket())?);
     }
@@ -106,7 +109,8 @@ pub fn serve(options: &Options, acp: Arc<dyn AcpService>) -> Result<(), ServeErr
         .enable_all()
         .build()
         .map_err(ServeError::Start)?;
-    let served = runtime.block_on(run(options, directories, acp));
+    let served = runtime.block_on(run(options, directories, acp, traces.clone()));
+    traces.end(LAST_TRACES);
     // A thread that hangs on a disk does not delay the end of the process.
     runtime.shutdown_timeout(Duration::from_secs(1));
     served
@@ -124,7 +128,12 @@ fn not_inside(directories: &Directories) -> Result<(), ServeError> {
     arguments.find_map(below).map_or(Ok(()), |session| Err(ServeError::Inside { session }))
 }
 
-async fn run(options: &Options, directories: Directories, acp: Arc<dyn AcpService>) -> Result<(), ServeError> {
+async fn run(
+    options: &Options,
+    directories: Directories,
+    acp: Arc<dyn AcpService>,
+    traces: Traces,
+) -> Result<(), ServeError> {
     let sources = directories.sources(options.config_file.clone());
     let loaded = config::load(&sources);
     not_inside(&directories)?;
@@ -145,12 +154,13 @@ async fn run(options: &Options, directories: Directories, acp: Arc<dyn AcpServic
     let generations = Arc::new(Generations::new(Generation::first(config, Arc::new(daemon))?));
     let (tcp, clocks) = (Arc::new(TcpEndpoint::default()), Clocks::now());
     let generation = generations.now();
-    begin(&generation, &tcp).await;
+    begin(&generation, &tcp, &traces).await;
     let opening = Instant::now();
     let (sessions, schedules) = open(&generations).await?;
     let measure = Measure::new(Arc::clone(&generations), Arc::clone(&sessions), opening);
     let feed = Arc::new(begin_feed(&generation, &sessions).map_err(ServeError::Start)?);
-    let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), Arc::clone(&tcp)));
+    let outputs = (Arc::clone(&tcp), traces);
+    let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), outputs));
     report_start(&generation, &tcp);
     let (closing, socket) = (CancellationToken::new(), endpoint.socket_state());
     let served = Served {
@@ -272,17 +282,25 @@ fn begin_feed(generation: &Generation, sessions: &Arc<Sessions>) -> io::Result<F
 
 /// Opens TCP and logs the configuration's mistakes, and a home directory other than the user's. Neither prevents the
 /// daemon's start, because its sessions may be running.
-async fn begin(generation: &Generation, tcp: &TcpEndpoint) {
+async fn begin(generation: &Generation, tcp: &TcpEndpoint, traces: &Traces) {
     let mut mistakes = generation.read.mistakes.clone();
     if let Err(error) = tcp.apply(&generation.config).await {
         mistakes.push(error.mistake(&generation.read, tcp.address()));
     }
+    send_traces(generation, traces);
     for mistake in &mistakes {
         tracing::error!("{mistake}; {}", mistake.consequence.explained());
     }
     generation.daemon.standing.set(mistakes);
     if let Some(differs) = HomeDiffers::find(generation.config.environment.home.as_deref()) {
         tracing::warn!(code = HomeDiffers::CODE, "{differs}");
+    }
+}
+
+/// Sends the traces where the configuration demands.
+pub(crate) fn send_traces(generation: &Generation, traces: &Traces) {
+    if let Err(error) = traces.send_to(generation.config.traces.endpoint.as_deref()) {
+        tracing::error!("{}", chain(&error));
     }
 }
 

@@ -257,8 +257,16 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
                 _ => {
                     let reason = if state.launches == 0 { LaunchReason::Create } else { LaunchReason::Resume };
                     let launch = state.launches + 1;
-                    let started =
-                        LaunchStarted { launch, reason, fresh, wait_until, forced_by, degraded_by, requester };
+                    let started = LaunchStarted {
+                        launch,
+                        reason,
+                        fresh,
+                        wait_until,
+                        forced_by,
+                        degraded_by,
+                        requester,
+                        trace_parent: None,
+                    };
                     Ok(Batch::of(Body::LaunchStarted(started)).into())
                 }
             }

@@ -45,7 +45,7 @@ impl Follower {
         let now = event.time;
         match &event.body {
             Body::LaunchStarted(started) => {
-                let reason = launch_reason(started.reason);
+                let reason = started.reason.as_str();
                 self.launch = Some(Launch { reason, begun: now, step: now, done: Vec::new() });
                 self.turn = None;
                 self.asked.clear();
@@ -156,16 +156,6 @@ impl Follower {
 #[allow(clippy::cast_precision_loss, reason = "counts above 2^53 do not occur")]
 fn as_amount(count: u64) -> f64 {
     count as f64
-}
-
-fn launch_reason(reason: LaunchReason) -> &'static str {
-    match reason {
-        LaunchReason::Create => "create",
-        LaunchReason::Resume => "resume",
-        LaunchReason::Restart => "restart",
-        LaunchReason::Workflow => "workflow",
-        LaunchReason::Unknown => OTHER,
-    }
 }
 
 fn build_outcome(status: ConditionStatus, reason: &str) -> &'static str {

@@ -97,6 +97,11 @@ impl Health {
         Some(Suspension { in_a_row: self.in_a_row, left, last })
     }
 
+    /// Reports whether the plugin was suspended, and no call has succeeded since.
+    pub(super) fn has_been_suspended(&self) -> bool {
+        self.suspensions > 0
+    }
+
     /// Records a call that ended now.
     pub(super) fn record(&mut self, outcome: CallOutcome, now: Instant, at: Timestamp) {
         self.calls += 1;

@@ -15,11 +15,13 @@ mod managed;
 mod settings;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::Problem;
+use agentd_api::feed::Notice;
 use agentd_api::plugin::{PluginProblem, PluginView};
 use agentd_plugin_host::{Host, HostError, HostOptions, Limits, Setting};
 use async_recursion::async_recursion as boxed;
@@ -62,7 +64,21 @@ pub struct HostOnce {
     host: OnceCell<Host>,
     cache: PathBuf,
     compiler: PathBuf,
-    metrics: Arc<Metrics>,
+    observer: Observer,
+}
+
+/// Receivers of what happens to plugins.
+#[derive(Clone)]
+pub struct Observer {
+    pub metrics: Arc<Metrics>,
+    /// Takes events for the feed. It does not block.
+    pub note: Arc<dyn Fn(Notice) + Send + Sync>,
+}
+
+impl fmt::Debug for Observer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Observer").finish_non_exhaustive()
+    }
 }
 
 /// Error of creating the plugin host. No plugin is available without the host.
@@ -76,8 +92,8 @@ pub const SETTLED: Duration = Duration::from_secs(10);
 impl HostOnce {
     /// Creates an unset host. `compiler` is the program that compiles a component when it is run as
     /// `PROGRAM compile`.
-    pub fn new(cache: PathBuf, compiler: PathBuf, metrics: Arc<Metrics>) -> Self {
-        Self { host: OnceCell::new(), cache, compiler, metrics }
+    pub fn new(cache: PathBuf, compiler: PathBuf, observer: Observer) -> Self {
+        Self { host: OnceCell::new(), cache, compiler, observer }
     }
 
     async fn get(&self) -> Result<&Host, NoHost> {
@@ -97,7 +113,7 @@ impl Plugins {
         directories: &Directories,
         refused: Option<Problem>,
     ) -> Result<Self, NoHost> {
-        let metrics = Arc::clone(&host.metrics);
+        let observer = host.observer.clone();
         let host = host.get().await?;
         let folders =
             Folders { system: directories.system_config.join(PLUGINS), user: directories.config.join(PLUGINS) };
@@ -122,7 +138,7 @@ impl Plugins {
                 folders: folders.clone(),
                 host: host.clone(),
             };
-            let managed = Arc::new(ManagedPlugin::new(asked, limits(config), Arc::clone(&metrics)));
+            let managed = Arc::new(ManagedPlugin::new(asked, limits(config), observer.clone()));
             managed.begin();
             known.insert(name.clone(), managed);
         }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use agentd_api::feed::{Notice, PluginFailed, PluginRecovered, PluginSuspended};
 use agentd_api::hint;
 use agentd_api::plugin::{
     OnFailure, PluginDescription, PluginFailure, PluginNarrowed, PluginProblem, PluginState, PluginView, PluginWant,
 };
 use agentd_api::reason;
-use agentd_metrics::Metrics;
 use agentd_plugin_host::{Capability, Grant, Limits, OnCompile, Plugin, UncoveredPattern, Want};
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use super::health::{CallOutcome, Health, Suspension};
 use super::loading::{LoadRequest, LoadResult, Stamp};
-use super::settings;
+use super::{Observer, settings};
 use agentd_config::{Origin, PluginLimits};
 
 /// A plugin in any state.
@@ -32,7 +32,7 @@ pub struct ManagedPlugin {
     stage: watch::Sender<Stage>,
     limits: Limits,
     health: Mutex<Health>,
-    metrics: Arc<Metrics>,
+    observer: Observer,
 }
 
 /// Progress of loading a plugin.
@@ -105,7 +105,7 @@ impl Unusable {
 
 impl ManagedPlugin {
     /// Creates a plugin whose loading has not begun.
-    pub(super) fn new(asked: LoadRequest, general: Limits, metrics: Arc<Metrics>) -> Self {
+    pub(super) fn new(asked: LoadRequest, general: Limits, observer: Observer) -> Self {
         let PluginLimits { time, memory, output, log } = asked.declared.limits;
         let limits = Limits {
             time: time.map_or(general.time, |time| time.0),
@@ -121,7 +121,7 @@ impl ManagedPlugin {
             stage: watch::Sender::new(Stage::Settled),
             limits,
             health: Mutex::default(),
-            metrics,
+            observer,
         }
     }
 
@@ -163,7 +163,13 @@ impl ManagedPlugin {
                 let is_of_the_moment = error.is_of_the_moment();
                 tried.failures = if is_of_the_moment { tried.failures.saturating_add(1) } else { 0 };
                 let again = Instant::now().checked_add(pause(tried.failures)).filter(|_| is_of_the_moment);
-                tried.failed = Some(LoadFailure { problem: error.problem(), again, stamp });
+                let problem = error.problem();
+                // A file that is being written is read again and again.
+                if tried.failed.as_ref().is_none_or(|failed| failed.problem != problem) {
+                    let (plugin, problem) = (self.name.clone(), problem.clone());
+                    (self.observer.note)(Notice::PluginFailed(PluginFailed { plugin, problem }));
+                }
+                tried.failed = Some(LoadFailure { problem, again, stamp });
             }
         }
     }
@@ -234,18 +240,25 @@ impl ManagedPlugin {
     pub fn record(&self, outcome: CallOutcome) {
         let mut health = self.health();
         let now = Instant::now();
-        let before = health.suspended(now).is_some();
+        let (before, was_failing) = (health.suspended(now).is_some(), health.has_been_suspended());
         health.record(outcome, now, Timestamp::now());
         if let Some(suspended) = health.suspended(now).filter(|_| !before) {
             tracing::error!(agentd.plugin = self.name, reason = %suspended, "suspended the plugin");
+            let (plugin, detail) = (self.name.clone(), suspended.to_string());
+            (self.observer.note)(Notice::PluginSuspended(PluginSuspended { plugin, detail }));
+        }
+        if was_failing && !health.has_been_suspended() {
+            tracing::info!(agentd.plugin = self.name, "the plugin works again");
+            (self.observer.note)(Notice::PluginRecovered(PluginRecovered { plugin: self.name.clone() }));
         }
     }
 
     /// Measures a call that began at this time and has ended.
     pub fn measure<T, E>(&self, begun: Instant, result: &Result<T, E>) {
-        let name = self.metrics.plugin(&self.name);
-        self.metrics.plugin_calls.count([name, if result.is_ok() { "ok" } else { "failed" }]);
-        self.metrics.plugin_call_duration.observe([name], begun.elapsed());
+        let metrics = &self.observer.metrics;
+        let name = metrics.plugin(&self.name);
+        metrics.plugin_calls.count([name, if result.is_ok() { "ok" } else { "failed" }]);
+        metrics.plugin_call_duration.observe([name], begun.elapsed());
     }
 
     /// Returns the settings for every use of the plugin.
@@ -347,6 +360,8 @@ mod tests {
     use agentd_plugin_host::{Host, HostOptions};
 
     use super::super::loading::Folders;
+    use agentd_metrics::Metrics;
+
     use super::*;
     use agentd_config as config;
 
@@ -363,7 +378,8 @@ mod tests {
             folders,
             host,
         };
-        Arc::new(ManagedPlugin::new(asked, Limits::default(), Arc::new(Metrics::new("0"))))
+        let observer = Observer { metrics: Arc::new(Metrics::new("0")), note: Arc::new(drop) };
+        Arc::new(ManagedPlugin::new(asked, Limits::default(), observer))
     }
 
     #[tokio::test]

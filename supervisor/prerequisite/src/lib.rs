@@ -22,12 +22,14 @@ use agentd_plugin_host::Places;
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::task::JoinSet;
+use tracing::{Instrument as _, info_span};
 
 use agentd_config::Config;
 use agentd_environment::Secrets;
 use agentd_host::capability::{Machine, PathState};
 use agentd_metrics::Metrics;
 use agentd_plugin_set::Plugins;
+use agentd_traces::TARGET;
 use check::Check;
 use rounds::Rounds;
 
@@ -140,12 +142,14 @@ impl Prerequisites {
         for RequestedCheck { name, fresh } in wanted {
             let check = self.checks.get(&name).cloned();
             let (rounds, subject) = (self.rounds.clone(), subject.cloned());
-            running.spawn(async move {
+            let span = info_span!(target: TARGET, "prerequisite", agentd.prerequisite = name);
+            let checking = async move {
                 match check {
                     Some(check) => rounds.report(check, subject, fresh).await,
                     None => undeclared(name),
                 }
-            });
+            };
+            running.spawn(checking.instrument(span));
         }
         // If a check panics, the log has the error. The panic is passed on, because a list without that report would
         // be incomplete.

@@ -20,6 +20,7 @@ use agentd_api::workflow::WorkflowChanged;
 use agentd_api::{Body, ByteString};
 use agentd_keeper::protocol::{Attributes, Fill, LaunchRecord, Variable};
 use tokio::sync::{mpsc, oneshot};
+use tracing::{Instrument as _, info_span};
 
 use super::compiling;
 use super::context::missing_files;
@@ -36,6 +37,7 @@ use agentd_decide::verdict;
 use agentd_environment::{BuiltEnvironment, Environment, SessionFile};
 use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
+use agentd_traces::TARGET;
 
 /// Report of a bring-up. The last report is `Ready` or `Failed`.
 #[derive(Debug)]
@@ -148,21 +150,12 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
         reason: reason.to_owned(),
         message: message.to_owned(),
     };
-    compiling::wait(plan, report).await?;
+    compiling::wait(plan, report).instrument(info_span!(target: TARGET, "plugins")).await?;
     let mut needs = LaunchPrerequisites::new(plan, report);
-    needs.before().await?;
+    needs.before().instrument(info_span!(target: TARGET, "prerequisites")).await?;
     own_script(plan).await?;
-    directory(plan, plan.root()).await?;
-    let left_out = repositories::of_launch(plan, report).await?;
-    if plan.root() != plan.spec.directory {
-        directory(plan, &plan.spec.directory).await?;
-    }
-    let without_workflow = workflow::of_launch(plan, report).await?;
-    if plan.workflow.is_some() {
-        directory(plan, plan.directory()).await?;
-    }
-    let looked = workspace::check_all(&plan.daemon.machine, &plan.spec.directories).await;
-    looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
+    let in_workspace = info_span!(target: TARGET, "workspace");
+    let (left_out, without_workflow) = Box::pin(workspace_of(plan, report)).instrument(in_workspace).await?;
     if plan.launch == 1 {
         let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
     }
@@ -175,16 +168,37 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
-    let (built, without, mcp_secrets) = Box::pin(environment::provide_environment(plan, report)).await?;
+    let in_environment = info_span!(target: TARGET, "environment");
+    let provided = Box::pin(environment::provide_environment(plan, report)).instrument(in_environment);
+    let (built, without, mcp_secrets) = provided.await?;
     drop(permit);
     facts::compare_environment(report).await;
-    needs.after(&built.environment).await?;
+    needs.after(&built.environment).instrument(info_span!(target: TARGET, "prerequisites")).await?;
     if let Some(by) = &plan.degraded_by {
         let missing = without.into_iter().chain(needs.left_out()).chain(left_out).chain(without_workflow).collect();
         report_degraded(plan, by, missing, report).await;
     }
     let files = SessionFile::of(&built.environment, |_| true);
     Ok(Prepared { record: launch_record(plan, &built, mcp_secrets).await?, files })
+}
+
+/// Provides the working directory with its repositories and its workflow. Returns what a degraded launch left out.
+async fn workspace_of(
+    plan: &LaunchPlan,
+    report: &mpsc::Sender<Progress>,
+) -> Result<(Vec<MissingPart>, Option<MissingPart>), Failure> {
+    directory(plan, plan.root()).await?;
+    let left_out = repositories::of_launch(plan, report).await?;
+    if plan.root() != plan.spec.directory {
+        directory(plan, &plan.spec.directory).await?;
+    }
+    let without_workflow = workflow::of_launch(plan, report).await?;
+    if plan.workflow.is_some() {
+        directory(plan, plan.directory()).await?;
+    }
+    let looked = workspace::check_all(&plan.daemon.machine, &plan.spec.directories).await;
+    looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))?;
+    Ok((left_out, without_workflow))
 }
 
 /// Reports the session's context with the files that do not exist any more.

@@ -49,6 +49,7 @@ pub(super) async fn create_files(
         forced_by,
         degraded_by,
         requester,
+        trace_parent: agentd_traces::parent_of(&tracing::Span::current()),
         ..LaunchStarted::new(1, LaunchReason::Create, false)
     }));
     Port::Direct.append(&journal, 0, 0, batch).await.map_err(|error| chain(&error))?;

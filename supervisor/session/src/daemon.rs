@@ -10,7 +10,7 @@ use agentd_host::directories::Directories;
 use agentd_host::disk::DiskWatch;
 use agentd_host::guest::Guests;
 use agentd_metrics::Metrics;
-use agentd_plugin_set::HostOnce;
+use agentd_plugin_set::{HostOnce, Observer};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -88,15 +88,14 @@ impl Daemon {
         metrics: Arc<Metrics>,
     ) -> Self {
         let start = StartSettings::of(config);
+        let changes = Arc::<Changes>::default();
+        let noting = Arc::clone(&changes);
+        let observer = Observer { metrics: Arc::clone(&metrics), note: Arc::new(move |notice| noting.note(notice)) };
         Self {
             start,
             launcher: Arc::new(Launcher::new(start.manager, programs.keeper.clone())),
             machine: Machine::new(programs.keeper.clone()),
-            host: Arc::new(HostOnce::new(
-                directories.compiled_plugins(),
-                programs.daemon.clone(),
-                Arc::clone(&metrics),
-            )),
+            host: Arc::new(HostOnce::new(directories.compiled_plugins(), programs.daemon.clone(), observer)),
             metrics,
             disk: OnceLock::new(),
             at_start: Arc::new(read),
@@ -107,7 +106,7 @@ impl Daemon {
             standing: Arc::default(),
             guests: Arc::default(),
             pulses: Arc::default(),
-            changes: Arc::default(),
+            changes,
             mcp_program: mcp::program(&programs.ctl),
             facts: FactsPermits::default(),
             repositories: RepositoryPermits::default(),

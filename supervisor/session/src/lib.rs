@@ -223,7 +223,10 @@ impl Session {
     pub async fn ask(&self, command: Command) -> Result<CommandResult, Problem> {
         let (reply, answer) = oneshot::channel();
         self.driver.wake();
-        self.inbox.send(Box::new(Request::Command { command, reply })).await.map_err(|_| unavailable())?;
+        self.inbox
+            .send(Box::new(Request::Command { command, span: tracing::Span::current(), reply }))
+            .await
+            .map_err(|_| unavailable())?;
         answer.await.map_err(|_| unavailable())?
     }
 

@@ -12,6 +12,7 @@ use agentd_api::plugin::{OnFailure, PluginList, PluginState, PluginView, ReloadV
 use agentd_api::problem::Problem;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, SessionView};
 use nix::sys::signal::{Signal, kill};
+use serde_json::{Value, json};
 
 use crate::guest::Guest;
 use crate::harness::digest::sha256;
@@ -52,6 +53,14 @@ fn file(daemon: &Daemon) -> PathBuf {
 fn with(plain: &str, name: &str, declared: &str) -> String {
     let providers = format!("[environment]\nproviders = [\"snapshot\", \"whitelist\", \"{name}\"]");
     format!("{}\n{declared}", plain.replace("[environment]", &providers))
+}
+
+/// Returns the data of the feed's events about plugins of this kind.
+async fn of_feed(daemon: &Daemon, kind: &str) -> Vec<Value> {
+    let answer = daemon.client.get(&format!("/v1/events?after=0&follow=false&kind={kind}")).await;
+    let lines = String::from_utf8(answer.body.to_vec()).unwrap();
+    let events = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    events.filter(|event| event["kind"] == kind).map(|event| event["data"].clone()).collect()
 }
 
 async fn reload(daemon: &Daemon) -> ReloadView {
@@ -339,6 +348,9 @@ async fn a_plugin_that_cannot_be_loaded_at_the_start_stops_the_launches_that_nee
     assert_eq!((toolchain.state, toolchain.calls, toolchain.description), (PluginState::Failed, 0, None));
     assert_eq!(toolchain.problem.unwrap().code, "plugin-not-pinned");
     assert_eq!(plugin(&daemon, "snapshot").await.state, PluginState::Loaded);
+    let failed = of_feed(&daemon, "plugin.failed").await;
+    let named: Vec<_> = failed.iter().map(|data| (&data["plugin"], &data["problem"]["code"])).collect();
+    assert_eq!(named, [(&json!("toolchain"), &json!("plugin-not-pinned"))]);
 
     // The daemon also starts with a broken plugin that launches may skip, and then they skip it.
     daemon.terminate().await;
@@ -377,6 +389,11 @@ async fn a_plugin_that_keeps_failing_is_suspended_and_not_called_until_a_reload(
     assert!(problem.detail.contains("crashed") && problem.hint.unwrap().contains("agentctl reload"));
     assert!(broken.last_failure.unwrap().message.contains("plugin \"broken\" crashed"));
     assert_eq!(plugin(&daemon, "whitelist").await.failures, 0);
+    let suspended = of_feed(&daemon, "plugin.suspended").await;
+    assert_eq!(suspended.len(), 1, "{suspended:?}");
+    assert!(
+        suspended[0]["plugin"] == "broken" && suspended[0]["detail"].as_str().unwrap().contains("after 5 failures")
+    );
 
     // A reload ends the suspension. A launch that must not skip the plugin fails at once while the plugin is suspended.
     fs::write(file(&daemon), with(&plain, "broken", &declared)).unwrap();

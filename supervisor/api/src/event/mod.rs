@@ -331,6 +331,17 @@ pub enum LaunchReason {
 }
 
 impl LaunchReason {
+    /// Returns the name that records have, or `other` for a reason newer than this reader.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Resume => "resume",
+            Self::Restart => "restart",
+            Self::Workflow => "workflow",
+            Self::Unknown => "other",
+        }
+    }
+
     /// Reports whether agentd starts the agent again by itself, and not at a client's request.
     pub fn is_own(self) -> bool {
         matches!(self, Self::Restart | Self::Workflow)
@@ -361,12 +372,25 @@ pub struct LaunchStarted {
     /// The process that requested the launch, if a client did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requester: Option<Requester>,
+    /// Trace context of the request that began the launch, in the form of the header `traceparent` (W3C Trace
+    /// Context). Absent without traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_parent: Option<String>,
 }
 
 impl LaunchStarted {
     /// Makes the record of a launch that neither waits for prerequisites nor leaves anything out.
     pub fn new(launch: u64, reason: LaunchReason, fresh: bool) -> Self {
-        Self { launch, reason, fresh, wait_until: None, forced_by: None, degraded_by: None, requester: None }
+        Self {
+            launch,
+            reason,
+            fresh,
+            wait_until: None,
+            forced_by: None,
+            degraded_by: None,
+            requester: None,
+            trace_parent: None,
+        }
     }
 }
 

@@ -29,6 +29,9 @@ use agentd_plugin_set::SETTLED;
 use agentd_session::Sessions;
 use agentd_session::configuration_mistakes;
 use agentd_session::generation::{Generation, Generations};
+use agentd_traces::Traces;
+
+use crate::serve::send_traces;
 
 /// Carries out reloads. Shared between the control endpoint and the signal handler.
 #[derive(Debug)]
@@ -38,6 +41,7 @@ pub(crate) struct Reload {
     sessions: Arc<Sessions>,
     /// TCP listener, opened, changed or closed by each configuration.
     tcp: Arc<TcpEndpoint>,
+    traces: Traces,
     /// Serialises reloads, so that the last requested reload is the generation in force.
     running: Mutex<()>,
 }
@@ -53,9 +57,9 @@ impl Reload {
         sources: Sources,
         generations: Arc<Generations>,
         sessions: Arc<Sessions>,
-        tcp: Arc<TcpEndpoint>,
+        (tcp, traces): (Arc<TcpEndpoint>, Traces),
     ) -> Self {
-        Self { sources, generations, sessions, tcp, running: Mutex::new(()) }
+        Self { sources, generations, sessions, tcp, traces, running: Mutex::new(()) }
     }
 
     /// Applies the configuration in the files. The error states why the configuration in force remains.
@@ -106,6 +110,7 @@ impl Reload {
         }
         // A plugin that could not be loaded may be loaded later, so plugins report their own state.
         generation.daemon.standing.set(standing);
+        send_traces(&generation, &self.traces);
         self.generations.replace(generation);
         self.sessions.renew();
         Ok(view)

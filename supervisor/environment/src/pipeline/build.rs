@@ -11,9 +11,11 @@ use agentd_config as config;
 use agentd_host::capability::{CallMachine, CallTime};
 use agentd_plugin_host::{Call, Limits, Plugin, SessionFacts};
 use agentd_plugin_set::{CallOutcome, PipelineStep, PluginFault};
+use agentd_traces::TARGET;
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
+use tracing::{Instrument as _, info_span};
 
 use super::left_out::{LeftOut, may_be_left_out};
 use super::services::{CallServices, SharedLogin};
@@ -309,7 +311,9 @@ impl Pipeline {
             limits: step.plugin.limits(),
         };
         let begun = Instant::now();
-        let called = plugin.provide(call).await;
+        let span =
+            info_span!(target: TARGET, "provider", agentd.provider = step.name, agentd.plugin = step.plugin.name);
+        let called = plugin.provide(call).instrument(span).await;
         step.plugin.measure(begun, &called);
         let changes = called.map_err(|source| {
             let (provider, failed) = (step.name.clone(), locked(&services.failed).take());

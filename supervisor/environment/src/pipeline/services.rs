@@ -13,6 +13,7 @@ use agentd_catalogue::KnownAgent;
 use agentd_keeper::protocol::Attributes;
 use agentd_plugin_host::{Failure, LogLevel, MachineServices, Plugin, Services, SourcedScript};
 use tokio::sync::OnceCell;
+use tracing::{Instrument as _, info_span};
 
 use agentd_api::doctor::shell_word;
 
@@ -31,6 +32,7 @@ use agentd_config::secret;
 use agentd_config::{self as config, Functions};
 use agentd_host::capability::CallMachine;
 use agentd_metrics::Metrics;
+use agentd_traces::TARGET;
 
 /// The services of one call.
 #[derive(Debug)]
@@ -97,7 +99,8 @@ impl SharedLogin {
             self.hidden.variables(&taken.variables);
             Ok(taken)
         };
-        self.captured.get_or_try_init(take).await
+        let span = || info_span!(target: TARGET, "snapshot");
+        self.captured.get_or_try_init(|| take().instrument(span())).await
     }
 
     /// Returns the process attributes of the login shell, if a step has captured it. This call does not run the
@@ -198,7 +201,8 @@ impl CallServices {
         self.hidden.script(script.path.clone());
         let may = |name: &str| self.granted.as_ref().is_none_or(|plugin| plugin.may_give(name));
         let (given, withheld) = self.base.given(environment, may);
-        let environment = self.sourced(&script, (&place, origin), given.clone(), deadline).await?;
+        let span = info_span!(target: TARGET, "script", agentd.script = %script.path.display());
+        let environment = self.sourced(&script, (&place, origin), given.clone(), deadline).instrument(span).await?;
         self.hidden.variables(&environment);
         let environment = functions::permitted(self.functions, environment);
         let environment = self.without_secrets(self.base.after(&given, environment, &withheld));

@@ -17,6 +17,7 @@ use agentd_keeper::protocol::{FromKeeper, Hide, LaunchRecord, ToKeeper};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
+use tracing::{Instrument as _, info_span};
 
 use super::outside::Outside;
 use super::renewal::{RenewalResult, pause};
@@ -34,6 +35,7 @@ use agentd_decide::state::Run;
 use agentd_decide::verdict::ConditionUpdate;
 use agentd_environment::{Renewal, renew_at, write_files};
 use agentd_host::exhausted;
+use agentd_traces::TARGET;
 
 impl Driver {
     /// Reports whether the launch must wait for a valid configuration, and records a condition in that case.
@@ -52,7 +54,8 @@ impl Driver {
 
     pub(super) fn begin_bring_up(&mut self, launch: u64) {
         let plan = self.plan(launch);
-        self.launching.begin(&*self.outside, plan);
+        let outside = Arc::clone(&self.outside);
+        self.recorder.launch_span().in_scope(|| self.launching.begin(&*outside, plan));
     }
 
     /// Begins the renewal of the environment's expiring variables.
@@ -108,7 +111,8 @@ impl Driver {
                 let plan = self.launching.finish().unwrap_or_else(|| Arc::new(self.plan(launch)));
                 // Boxed, since this runs once in a launch and the driver's task would otherwise reserve room for
                 // it.
-                Box::pin(self.start_agent(&plan, *prepared)).await
+                let span = info_span!(target: TARGET, parent: self.recorder.launch_span(), "agent");
+                Box::pin(self.start_agent(&plan, *prepared)).instrument(span).await
             }
             None => {
                 self.launching.bring_up = None;

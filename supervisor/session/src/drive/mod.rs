@@ -9,6 +9,7 @@
 mod completion;
 mod keeper;
 mod launch;
+mod launch_trace;
 mod launching;
 mod mending;
 mod outside;
@@ -40,6 +41,7 @@ use agentd_fault::Point;
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
+use tracing::Span;
 
 pub(crate) use outside::Processes;
 
@@ -74,25 +76,18 @@ use writable::errno_of;
 pub(crate) enum Request {
     Command {
         command: Command,
+        /// Span of the request that gave the command.
+        span: Span,
         reply: oneshot::Sender<Result<CommandResult, Problem>>,
     },
     /// Asks the driver to give up the session, whose files are about to be removed. Refused while the session is
     /// active, and if `seen` is not its last event.
-    Release {
-        seen: Option<u64>,
-        reply: oneshot::Sender<Result<(), Problem>>,
-    },
+    Release { seen: Option<u64>, reply: oneshot::Sender<Result<(), Problem>> },
     /// Asks for the present state.
-    State {
-        reply: oneshot::Sender<Result<Box<State>, Problem>>,
-    },
+    State { reply: oneshot::Sender<Result<Box<State>, Problem>> },
     /// Reports of a repeated check of the prerequisites; needs no answer. `is_redeclared` tells that their
     /// declaration changed.
-    Reports {
-        launch: u64,
-        reports: Vec<CheckReport>,
-        is_redeclared: bool,
-    },
+    Reports { launch: u64, reports: Vec<CheckReport>, is_redeclared: bool },
 }
 
 /// Result of a command.
@@ -177,7 +172,7 @@ impl Driver {
                 };
                 let Some(request) = request else { return };
                 match *request {
-                    Request::Command { command: Command::Stop { reason, cause }, reply } => {
+                    Request::Command { command: Command::Stop { reason, cause }, reply, .. } => {
                         aside::end(
                             &self.terms.generation,
                             self.id(),
@@ -255,8 +250,10 @@ impl Driver {
                 }
                 request = self.inbox.recv() => {
                     match request.map(|request| *request) {
-                        Some(Request::Command { command, reply }) => {
+                        Some(Request::Command { command, span, reply }) => {
+                            self.recorder.begin_request(&span);
                             let answer = self.carry_out(command).await?;
+                            self.recorder.end_request();
                             let _ = reply.send(answer);
                         }
                         Some(Request::State { reply }) => {

@@ -16,8 +16,10 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Span;
 
 use super::DriverError;
+use super::launch_trace::LaunchTrace;
 use super::writable::Writable;
 use crate::changes::Changes;
 use crate::document::Document;
@@ -69,6 +71,10 @@ pub(crate) struct Recorder {
     metrics: Arc<Metrics>,
     /// Turns the records into values of the metrics.
     follower: Follower,
+    /// Turns the records into spans.
+    trace: LaunchTrace,
+    /// Trace context of the request that is being carried out.
+    trace_parent: Option<String>,
 }
 
 /// The last measurement of the journal's length.
@@ -110,6 +116,8 @@ impl Recorder {
             logged: state.phase(),
             metrics: Arc::clone(&generation.daemon.metrics),
             follower: Follower::default(),
+            trace: LaunchTrace::default(),
+            trace_parent: None,
             state,
         }
     }
@@ -124,10 +132,30 @@ impl Recorder {
         self.keep = generation.config.journal.keep_session.0.0;
     }
 
+    /// Notes the request whose command is carried out from now on.
+    pub(super) fn begin_request(&mut self, span: &Span) {
+        self.trace_parent = agentd_traces::parent_of(span);
+    }
+
+    /// Notes that the command is carried out.
+    pub(super) fn end_request(&mut self) {
+        self.trace_parent = None;
+    }
+
+    /// Returns the span of the launch in progress.
+    pub(super) fn launch_span(&mut self) -> Span {
+        self.trace.span(&self.document)
+    }
+
     /// Hands the batch to the writer. After [`PortError::Lost`] and [`PortError::Silent`] only the journal shows
     /// whether the batch is written.
-    pub(super) async fn write(&mut self, batch: Batch) -> Result<Written, PortError> {
+    pub(super) async fn write(&mut self, mut batch: Batch) -> Result<Written, PortError> {
         self.requests += 1;
+        for entry in &mut batch.entries {
+            if let Body::LaunchStarted(started) = &mut entry.body {
+                started.trace_parent = self.trace_parent.take();
+            }
+        }
         let appended = match agentd_fault::at(Point::DaemonAppendBefore) {
             Ok(()) => self.port.append(&self.journal, self.requests, self.state.seq, batch).await,
             Err(error) => Err(PortError::Refused { code: "fault".to_owned(), message: error.to_string(), errno: None }),
@@ -168,6 +196,7 @@ impl Recorder {
                     }
                     self.state.apply(&event);
                     self.follower.record(&event, live);
+                    self.trace.record(&event);
                     first.get_or_insert(event.time);
                 }
                 FoldStep::AgentOutput { seq, time } => {

@@ -259,7 +259,7 @@ fn generations(root: &Path) -> Generations {
 /// Sends a command to the driver.
 async fn ask(inbox: &mpsc::Sender<Box<Request>>, command: Command) -> Result<CommandResult, Problem> {
     let (reply, answer) = oneshot::channel();
-    inbox.send(Box::new(Request::Command { command, reply })).await.unwrap();
+    inbox.send(Box::new(Request::Command { command, span: tracing::Span::none(), reply })).await.unwrap();
     answer.await.unwrap()
 }
 
