@@ -94,6 +94,11 @@ impl Hosts {
         }
     }
 
+    /// Returns the named machines in the order of their names, each with its name.
+    pub fn machines(&self) -> Result<Vec<(String, SshHost)>, RemoteError> {
+        self.hosts.iter().map(|(name, host)| Ok((name.clone(), host.target(name)?))).collect()
+    }
+
     /// Adds a machine to the file, or changes it.
     pub fn add(file: &Path, name: &str, host: &NamedHost) -> Result<(), RemoteError> {
         check_name(name)?;
@@ -208,6 +213,8 @@ mod tests {
         assert_eq!(hosts.find("lab").unwrap().unwrap().to_string(), "lab");
         assert_eq!(hosts.find("kim@else").unwrap().unwrap().to_string(), "kim@else");
         assert_eq!(hosts.find(THIS).unwrap(), None);
+        let names: Vec<String> = hosts.machines().unwrap().into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["farm", "lab", "other"]);
         Hosts::remove(&file, "lab").unwrap();
         let hosts = Hosts::read(&file).unwrap();
         assert_eq!((hosts.default.as_deref(), hosts.hosts.len()), (None, 2));

@@ -3,12 +3,14 @@
 //! Not responsible for the calls over such a connection, nor for the start of a daemon: `agentctl dial` on the machine
 //! does that.
 
+mod fleet;
 mod hosts;
 mod ssh;
 
 use std::io;
 use std::path::PathBuf;
 
+pub use fleet::{SIDE_BY_SIDE, side_by_side};
 pub use hosts::{Hosts, NamedHost, THIS};
 pub use ssh::{GREETING, SshHost, SshStream};
 
@@ -30,6 +32,9 @@ pub enum RemoteError {
     /// The daemon of a machine cannot be reached. `last_lines` are the last messages of ssh and of the machine.
     #[error("cannot reach agentd at {host}: {what}")]
     Unreachable { host: String, what: String, last_lines: Vec<String>, hint: String },
+    /// The machine gave no complete answer in time. `seconds` is the time limit.
+    #[error("{host} did not answer within {seconds} s")]
+    Late { host: String, destination: String, seconds: u64 },
 }
 
 impl RemoteError {
@@ -48,6 +53,9 @@ impl RemoteError {
                 format!("check the owner and the mode: ls -l {}", path.display())
             }
             Self::Unreachable { hint, .. } => hint.clone(),
+            Self::Late { destination, .. } => {
+                format!("--timeout sets the time limit; try ssh alone: ssh {destination} true")
+            }
         }
     }
 }

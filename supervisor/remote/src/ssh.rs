@@ -16,9 +16,11 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::process::Stdio;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use agentd_api::doctor::shell_word;
-use nix::unistd::geteuid;
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::{Pid, geteuid};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, BufReader, ReadBuf};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
@@ -28,6 +30,8 @@ use crate::RemoteError;
 pub const GREETING: &str = "agentctl-dial 1";
 /// Name of the program on the machine.
 const PROGRAM: &str = "agentctl";
+/// Time limit of ssh's attempt to connect, in seconds.
+const CONNECT: u64 = 15;
 /// Maximum number of bytes before the greeting.
 const NOISE: u64 = 64 << 10;
 /// Maximum number of bytes and lines of ssh's messages that an error shows.
@@ -54,6 +58,8 @@ pub struct SshHost {
     socket: Option<PathBuf>,
     /// Whether the program starts a daemon if none answers.
     starts: bool,
+    /// Time limit of a connection during which ssh asks nothing. Without a limit ssh asks at the terminal.
+    unattended: Option<Duration>,
 }
 
 impl SshHost {
@@ -82,7 +88,15 @@ impl SshHost {
             Some(address) => destination.replace(machine, address),
             None => destination.to_owned(),
         };
-        Ok(Self { given: given.to_owned(), destination, port, program: None, socket: None, starts: true })
+        Ok(Self {
+            given: given.to_owned(),
+            destination,
+            port,
+            program: None,
+            socket: None,
+            starts: true,
+            unattended: None,
+        })
     }
 
     /// Sets the name by which the user knows the machine.
@@ -109,6 +123,15 @@ impl SshHost {
         Self { starts: false, ..self }
     }
 
+    /// Lets ssh ask nothing at the terminal, and end an attempt to connect after `limit`, in whole seconds.
+    ///
+    /// Such a connection uses a shared login that exists, and begins none. So no process of ssh outlives the
+    /// connection: its process group is killed with it, with the programs that ssh started (`ProxyCommand`).
+    #[must_use]
+    pub fn unattended(self, limit: Duration) -> Self {
+        Self { unattended: Some(limit), ..self }
+    }
+
     /// Returns the line for the machine's shell.
     fn line(&self) -> String {
         let mut words = vec![shell_word(self.program.as_deref().unwrap_or(PROGRAM)), "dial".to_owned()];
@@ -124,12 +147,23 @@ impl SshHost {
     /// Returns the arguments of ssh. `sockets` is the directory for sockets of shared logins.
     fn arguments(&self, sockets: Option<&Path>) -> Vec<String> {
         // Notices an unreachable machine, at the start and later, within half a minute.
-        let mut options =
-            vec!["ConnectTimeout=15".to_owned(), "ServerAliveInterval=10".into(), "ServerAliveCountMax=3".into()];
+        let connect = self.unattended.map_or(CONNECT, |limit| limit.as_secs().max(1));
+        let mut options = vec![
+            format!("ConnectTimeout={connect}"),
+            "ServerAliveInterval=10".to_owned(),
+            "ServerAliveCountMax=3".to_owned(),
+        ];
+        if self.unattended.is_some() {
+            options.push("BatchMode=yes".to_owned());
+            // A setting of the user would leave a process behind.
+            options.push("ControlMaster=no".to_owned());
+        }
         if let Some(sockets) = sockets {
-            options.push("ControlMaster=auto".to_owned());
             options.push(format!("ControlPath={}/%C", sockets.display()));
-            options.push("ControlPersist=60".to_owned());
+            if self.unattended.is_none() {
+                options.push("ControlMaster=auto".to_owned());
+                options.push("ControlPersist=60".to_owned());
+            }
         }
         let mut arguments: Vec<String> = vec!["-T".to_owned()];
         arguments.extend(options.into_iter().flat_map(|option| ["-o".to_owned(), option]));
@@ -138,13 +172,18 @@ impl SshHost {
         arguments
     }
 
-    /// Connects to the control socket of the machine. ssh asks for a password or for a host key at the terminal.
+    /// Connects to the control socket of the machine. ssh asks for a password or for a host key at the terminal, unless
+    /// it is unattended.
     pub async fn connect(&self) -> Result<SshStream, RemoteError> {
         let mut command = Command::new("ssh");
         command.args(self.arguments(socket_directory().as_deref())).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        if self.unattended.is_some() {
+            command.process_group(0);
+        }
         let child = command.spawn().map_err(|source| self.failed("cannot execute ssh", &source))?;
-        let mut stream = SshStream::of(child).map_err(|source| self.failed("cannot run ssh", &source))?;
+        let mut stream =
+            SshStream::of(child, self.unattended.is_some()).map_err(|source| self.failed("cannot run ssh", &source))?;
         match greeted(&mut stream.output).await {
             Ok(true) => {
                 stream.read_messages();
@@ -153,6 +192,11 @@ impl SshHost {
             Ok(false) => Err(self.explained(stream).await),
             Err(source) => Err(self.failed("cannot read from ssh", &source)),
         }
+    }
+
+    /// Returns the error for a machine that did not answer within `limit`.
+    pub fn late(&self, limit: Duration) -> RemoteError {
+        RemoteError::Late { host: self.given.clone(), destination: self.destination.clone(), seconds: limit.as_secs() }
     }
 
     fn failed(&self, what: &str, source: &io::Error) -> RemoteError {
@@ -174,7 +218,7 @@ impl SshHost {
             tokio::pin!(read, ended);
             tokio::select! {
                 _ = &mut read => {}
-                _ = &mut ended => { let _ = tokio::time::timeout(std::time::Duration::from_millis(200), read).await; }
+                _ = &mut ended => { let _ = tokio::time::timeout(Duration::from_millis(200), read).await; }
             }
         }
         let status = stream.child.wait().await.ok().and_then(|status| status.code());
@@ -245,15 +289,26 @@ pub struct SshStream {
     output: BufReader<ChildStdout>,
     /// The messages of ssh, until they are forwarded.
     errors: Option<ChildStderr>,
+    /// Whether ssh leads a process group of its own, which ends with this connection.
+    is_group: bool,
+}
+
+impl Drop for SshStream {
+    fn drop(&mut self) {
+        // ssh is not reaped yet if it has an id, so the number belongs to no other process.
+        if let Some(pid) = self.child.id().filter(|_| self.is_group).and_then(|pid| i32::try_from(pid).ok()) {
+            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
 }
 
 impl SshStream {
-    fn of(mut child: Child) -> io::Result<Self> {
+    fn of(mut child: Child, is_group: bool) -> io::Result<Self> {
         let missing = || io::Error::other("ssh has no pipe");
         let input = child.stdin.take().ok_or_else(missing)?;
         let output = BufReader::new(child.stdout.take().ok_or_else(missing)?);
         let errors = child.stderr.take();
-        Ok(Self { child, input, output, errors })
+        Ok(Self { child, input, output, errors, is_group })
     }
 
     /// Discards further messages of ssh, so that their pipe does not fill. A lost connection has an error of its own.
@@ -333,6 +388,23 @@ mod tests {
         let arguments = host.arguments(None);
         assert_eq!(&arguments[arguments.len() - 3..], ["--", "lab", &host.line()]);
         assert!(!arguments.iter().any(|argument| argument.starts_with("Control")), "{arguments:?}");
-        assert!(host.arguments(Some(Path::new("/run/x"))).contains(&"ControlPath=/run/x/%C".to_owned()));
+        let shares = host.arguments(Some(Path::new("/run/x")));
+        assert!(
+            shares.contains(&"ControlPath=/run/x/%C".to_owned()) && shares.contains(&"ControlMaster=auto".to_owned())
+        );
+        assert!(shares.contains(&"ConnectTimeout=15".to_owned()) && !shares.contains(&"BatchMode=yes".to_owned()));
+    }
+
+    #[test]
+    fn an_unattended_ssh_asks_nothing_and_leaves_no_shared_login_behind() {
+        let host = SshHost::parse("lab").unwrap().unattended(Duration::from_millis(2500));
+        let arguments = host.arguments(Some(Path::new("/run/x")));
+        for option in ["BatchMode=yes", "ConnectTimeout=2", "ControlMaster=no", "ControlPath=/run/x/%C"] {
+            assert!(arguments.contains(&option.to_owned()), "{option}: {arguments:?}");
+        }
+        let forbidden = |argument: &String| argument.contains("Persist") || argument == "ControlMaster=auto";
+        assert!(!arguments.iter().any(forbidden), "{arguments:?}");
+        let brief = SshHost::parse("lab").unwrap().unattended(Duration::from_millis(10));
+        assert!(brief.arguments(None).contains(&"ConnectTimeout=1".to_owned()));
     }
 }
