@@ -321,6 +321,14 @@ async fn ls_prints_the_wanted_sessions_and_columns_with_those_that_need_a_person
     assert!(ls(&["-o", "wide"]).await.contains("team=web"));
     let json: WholeList = serde_json::from_str(&ls(&["-o", "json", "--phase", "failed"]).await).unwrap();
     assert_eq!((json.sessions.len(), &json.sessions[0].id), (1, &failed.id));
+    let yaml = ls(&["-o", "yaml", "--phase", "failed"]).await;
+    assert!(yaml.starts_with("---\nsessions:\n") && yaml.contains("name: broken"), "{yaml}");
+    let shown = ctl(&daemon, &["show", "broken", "--yaml"]).await.out;
+    assert!(shown.starts_with("---\n") && shown.contains(&format!("id: {}\n", failed.id)), "{shown}");
+    let refused = ctl(&daemon, &["show", "nobody", "--yaml"]).await;
+    assert!(refused.status == Some(1) && refused.out.contains("code: no-such-session"), "{refused:?}");
+    let stream = ctl(&daemon, &["events", "broken", "--yaml"]).await;
+    assert!(stream.status == Some(2) && stream.err.contains("--json"), "{stream:?}");
     let wrong = ctl(&daemon, &["ls", "--phase", "asleep"]).await;
     assert!(wrong.status == Some(2) && wrong.err.contains("backing-off"), "{wrong:?}");
 
@@ -345,5 +353,32 @@ async fn ls_watches_and_prints_the_changed_sessions() {
         line = next().await;
     }
     assert_eq!(line, "second");
+    watching.kill().await.unwrap();
+}
+
+#[tokio::test]
+async fn ls_watches_over_a_restart_and_prints_an_item_for_each_change() {
+    let mut daemon = Daemon::start().await;
+    failed(&daemon, json!({ "name": "first" })).await;
+    let mut command = tokio::process::Command::from(agentctl(&daemon, &["ls", "--watch", "-o", "json"]));
+    let mut watching = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut item = async |change: &str, name: &str| loop {
+        let line = within(name, lines.next_line()).await.unwrap().expect("it watches");
+        let item: Value = serde_json::from_str(&line).unwrap();
+        if item["change"] == change && item["session"]["spec"]["name"] == name {
+            return item;
+        }
+    };
+    item("added", "first").await;
+    daemon.terminate().await;
+    daemon.run().await;
+    let second = failed(&daemon, json!({ "name": "second" })).await;
+    let added = item("added", "second").await;
+    assert_eq!(added["session"]["id"], second.id.as_str());
+    daemon.kill9();
+    daemon.run().await;
+    assert_eq!(daemon.client.call("DELETE", &second.path("?force=true"), "").await.status, 204);
+    item("removed", "second").await;
     watching.kill().await.unwrap();
 }

@@ -42,6 +42,7 @@ mod events;
 mod faults;
 mod feed;
 mod finding;
+mod fleet;
 mod freshness;
 mod full_disk;
 mod gemini;

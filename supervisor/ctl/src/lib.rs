@@ -11,6 +11,7 @@ mod commands;
 mod compatibility;
 mod content;
 mod conversation;
+mod document;
 mod documents;
 mod editor;
 mod error;
@@ -60,11 +61,11 @@ pub fn main() -> ExitCode {
             };
         }
     };
-    let json = cli.global.json;
+    let form = cli.global.form();
     match commands::run(cli) {
         Ok(status) => ExitCode::from(status),
         Err(error) => {
-            error.report(json);
+            error.report(form);
             ExitCode::from(error.exit_status())
         }
     }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use agentd_api::list::{Conditions, Phases};
+use agentd_api::quantity::Time;
 use agentd_api::route::Value;
 use clap::Args;
 use serde_json_path::JsonPath;
@@ -18,7 +19,8 @@ Examples:
   agentctl stop $(agentctl ls -q -l team=web)
   agentctl ls --sort -updated -o wide      the last active ones first
   agentctl ls -o custom-columns=ID:.id,TEAM:.spec.labels.team
-  agentctl ls --watch                      again whenever a session changes";
+  agentctl ls --watch                      again whenever a session changes
+  agentctl ls --all-hosts                  this machine and those of agentctl host";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -49,9 +51,9 @@ pub(crate) struct LsArgs {
     /// Without it, sessions that need a person come first, and the order of creation decides among equals.
     #[arg(long, value_name = "KEY", allow_hyphen_values = true)]
     pub(crate) sort: Option<Sort>,
-    /// One of wide, json, name and custom-columns=TITLE:PATH,...
+    /// One of wide, json, yaml, name and custom-columns=TITLE:PATH,...
     ///
-    /// With json, prints whole documents. With name, prints names, or the ids of sessions without a name. With
+    /// With json and yaml, prints whole documents. With name, prints names, or the ids of sessions without a name. With
     /// custom-columns, prints the value of each path (RFC 9535) in each document.
     #[arg(short, long, value_name = "FORMAT")]
     pub(crate) output: Option<ListOutput>,
@@ -62,8 +64,19 @@ pub(crate) struct LsArgs {
     #[arg(short, long, conflicts_with = "output")]
     pub(crate) quiet: bool,
     /// List again whenever a session changes, until Ctrl-C; without a terminal, print the changed sessions only
+    ///
+    /// With json and yaml, prints one document for each session that is added, changed or removed.
     #[arg(short, long)]
     pub(crate) watch: bool,
+    /// List the sessions of this machine and of all machines of `agentctl host ls`, with a column HOST
+    ///
+    /// A machine that fails is reported on standard error, and all others are listed. The exit status is
+    /// 0 if a machine answered, else that of the first failure. ssh asks nothing. With --quiet, prints HOST/ID.
+    #[arg(long)]
+    pub(crate) all_hosts: bool,
+    /// With --all-hosts: the time limit of each machine
+    #[arg(long, value_name = "DURATION", default_value = "10s", requires = "all_hosts")]
+    pub(crate) timeout: Time,
 }
 
 /// Parses a value as a query of the daemon has it.
@@ -111,6 +124,7 @@ impl FromStr for Sort {
 pub(crate) enum ListOutput {
     Wide,
     Json,
+    Yaml,
     Name,
     Columns(Vec<CustomColumn>),
 }
@@ -154,10 +168,11 @@ impl FromStr for ListOutput {
         match text {
             "wide" => Ok(Self::Wide),
             "json" => Ok(Self::Json),
+            "yaml" => Ok(Self::Yaml),
             "name" => Ok(Self::Name),
             _ => match text.strip_prefix("custom-columns=") {
                 Some(columns) => columns.split(',').map(str::parse).collect::<Result<_, _>>().map(Self::Columns),
-                None => Err("the formats are wide, json, name and custom-columns=TITLE:PATH,...".to_owned()),
+                None => Err("the formats are wide, json, yaml, name and custom-columns=TITLE:PATH,...".to_owned()),
             },
         }
     }
@@ -191,7 +206,7 @@ mod tests {
         {
             assert_eq!(fields(whole), [None], "{whole}");
         }
-        for bad in ["yaml", "custom-columns=", "custom-columns=id", "custom-columns=:.id", "custom-columns=A:]"] {
+        for bad in ["YAML", "custom-columns=", "custom-columns=id", "custom-columns=:.id", "custom-columns=A:]"] {
             assert!(bad.parse::<ListOutput>().is_err(), "{bad}");
         }
     }

@@ -1,6 +1,7 @@
-//! The commands that concern the machine on which `agentctl` runs.
+//! Kinds of commands: those that concern the machine on which `agentctl` runs, and those that print a stream.
 
 use super::Command;
+use super::service::ServiceCommand;
 
 impl Command {
     /// Returns the subject of a command that `--host` cannot move to another machine.
@@ -15,6 +16,15 @@ impl Command {
             Self::Dial => Some("the connection to a socket"),
             Self::Plugin(command) if !command.asks_the_daemon() => Some("a plugin's project"),
             _ => None,
+        }
+    }
+
+    /// Reports whether the command prints a stream of events with `--json`.
+    pub(crate) fn prints_a_stream(&self) -> bool {
+        match self {
+            Self::Run(args) => !args.spec.batch.batch,
+            Self::Attach { .. } | Self::Prompt(_) | Self::Events(_) | Self::Service(ServiceCommand::Logs(_)) => true,
+            _ => false,
         }
     }
 }

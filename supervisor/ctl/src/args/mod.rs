@@ -35,6 +35,8 @@ use run::{AnswerArgs, BatchArgs, OptionArgs};
 pub(crate) use run::{NewArgs, RunArgs};
 pub(crate) use spec::SelectorArgs;
 
+use crate::document::DocumentForm;
+
 /// Run AI coding agents in sessions, each in its own clean environment.
 ///
 /// A session is one conversation with one agent in one directory. It outlives the terminal that began it, and
@@ -71,9 +73,19 @@ pub(crate) struct Global {
     /// Print the daemon's JSON documents unchanged; streams print one JSON object a line
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// Print the daemon's documents as YAML
+    #[arg(long, global = true, conflicts_with = "json")]
+    pub(crate) yaml: bool,
     /// Show more: the steps of a launch, the agent's stderr as it comes
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
+}
+
+impl Global {
+    /// Returns the form of documents for programs; `None` for output for people.
+    pub(crate) fn form(&self) -> Option<DocumentForm> {
+        if self.yaml { Some(DocumentForm::Yaml) } else { self.json.then_some(DocumentForm::Json) }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -118,6 +118,8 @@ pub(crate) enum ResultFormat {
     Text,
     /// The whole result as one JSON document
     Json,
+    /// The same result as YAML
+    Yaml,
 }
 
 #[derive(Debug, Args)]

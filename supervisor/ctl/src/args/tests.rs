@@ -95,6 +95,7 @@ fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
             let session = match command.get_name() {
                 "resume" | "wait" => " k3m",
                 "apply" => " -f team.yaml",
+                "ls" => " --all-hosts",
                 _ => "",
             };
             let parse = |value: &str| {

@@ -32,6 +32,7 @@ use self::interactive::{Interactive, happened};
 use crate::client::{Client, StreamStart};
 use crate::content;
 use crate::conversation::{Conversation, Down, Item, exit_of};
+use crate::document::DocumentForm;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::form::Filling;
@@ -528,7 +529,7 @@ impl<'a> Attached<'a> {
             Err(error) if self.interactive.is_some() => self.renderer.warning(error.report_text().trim_end()),
             Err(error) => {
                 self.renderer.note("")?;
-                error.report(self.attachment.json);
+                error.report(self.attachment.json.then_some(DocumentForm::Json));
                 Ok(())
             }
             Ok(()) => Ok(()),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentd_api::label::Selector;
 use agentd_api::list::{Conditions, Cursor, Fields, Phases, agent_of};
 use agentd_api::route::Value as _;
-use agentd_api::session::{SessionList, SessionView, WholeList};
+use agentd_api::session::{SessionList, SessionView, UnreadableSession, WholeList};
 use agentd_api::{Call, Code, SessionId, SessionName};
 use hyper::StatusCode;
 use hyper::body::Bytes;
@@ -15,7 +15,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::time::{Instant, timeout};
 
-use super::{BUILDING, Client, Document, PATIENCE, collect, document, refusal, wait_for_room};
+use super::{BUILDING, Client, Document, collect, document, refusal, wait_for_room};
 use crate::error::Error;
 
 /// Number of sessions on a page.
@@ -183,9 +183,14 @@ impl Pages {
         self.read.iter().flat_map(|page| &page.list.sessions)
     }
 
+    /// Returns the sessions that could not be read.
+    pub(crate) fn unreadable(&self) -> impl Iterator<Item = &UnreadableSession> {
+        self.read.iter().flat_map(|page| &page.list.unreadable)
+    }
+
     /// Returns the list on one page.
     pub(crate) fn whole(&self) -> SessionList<Value> {
-        let unreadable = self.read.iter().flat_map(|page| page.list.unreadable.clone()).collect();
+        let unreadable = self.unreadable().cloned().collect();
         SessionList { sessions: self.documents().cloned().collect(), unreadable, ..empty() }
     }
 
@@ -242,12 +247,12 @@ impl Client {
         let since = Instant::now();
         loop {
             let read = async {
-                let response = client.send(call, None, PATIENCE).await?;
+                let response = client.send(call, None, self.patience).await?;
                 let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
                 let status = response.status();
                 Ok::<_, Error>((status, tag, collect(call.to_string(), response).await?))
             };
-            match timeout(PATIENCE, read).await.map_err(|_| self.silent(call, PATIENCE))?? {
+            match timeout(self.patience, read).await.map_err(|_| self.silent(call, self.patience))?? {
                 (StatusCode::NOT_MODIFIED, ..) => return Ok(None),
                 (status, tag, raw) if status.is_success() => return Ok(Some((raw, tag))),
                 (status, _, raw) => wait_for_room(refusal(call.to_string(), status.as_u16(), raw), since).await?,

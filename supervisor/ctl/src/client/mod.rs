@@ -64,6 +64,8 @@ pub(crate) struct Client {
     key: Option<String>,
     /// The tag of a known answer: the header `If-None-Match`.
     tag: Option<String>,
+    /// Time limit of an answer, in addition to the wait that the request asks for.
+    patience: Duration,
 }
 
 /// Answer of the daemon: the parsed value, and the document unchanged for `--json`.
@@ -113,7 +115,12 @@ impl Client {
     }
 
     pub(crate) fn by(way: Way) -> Self {
-        Self { way, generation: None, key: None, tag: None }
+        Self { way, generation: None, key: None, tag: None, patience: PATIENCE }
+    }
+
+    /// Sets the time limit of an answer.
+    pub(crate) fn within(self, patience: Duration) -> Self {
+        Self { patience, ..self }
     }
 
     pub(crate) fn way(&self) -> &Way {
@@ -422,7 +429,8 @@ impl Client {
     pub(crate) async fn stream(&self, call: &Call) -> Result<Incoming, Error> {
         let since = Instant::now();
         loop {
-            let response = self.send(call, None, PATIENCE).await?;
+            let opened = timeout(self.patience, self.send(call, None, self.patience)).await;
+            let response = opened.map_err(|_| self.silent(call, self.patience))??;
             if response.status().is_success() {
                 return Ok(response.into_body());
             }
@@ -461,7 +469,7 @@ impl Client {
     }
 
     async fn call_once(&self, call: &Call, body: Option<Vec<u8>>, wait: Duration) -> Result<(u16, Bytes), Error> {
-        let limit = PATIENCE + wait;
+        let limit = self.patience + wait;
         let answer = async {
             let response = self.send(call, body, limit).await?;
             let status = response.status();

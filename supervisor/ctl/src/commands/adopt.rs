@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout};
 
 use super::life::{ready, settled};
-use super::{Context, START_WAIT, label, print, print_document, tell};
+use super::{Context, START_WAIT, label, print, tell};
 use crate::args::agent::AdoptArgs;
 use crate::client::Terms;
 use crate::error::Error;
@@ -59,7 +59,7 @@ pub(super) async fn adopt(context: &Context, args: AdoptArgs) -> Result<u8, Erro
         document = settled(context, document, begun + START_WAIT).await?;
     }
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     }
     let status = ready(context, &document.value, (!args.no_wait).then_some(START_WAIT)).await?;
     tell(&format!("continue with: agentctl attach {}", label(&document.value)))?;
@@ -120,7 +120,7 @@ async fn list(context: &Context, args: &AdoptArgs, directory: &Path) -> Result<u
     let found = lister.list((!args.all).then_some(directory)).await?;
     lister.agent.end().await;
     if context.json {
-        return print(&format!("{}\n", json!({ "conversations": found }))).map(|()| 0);
+        return context.print_value(&json!({ "conversations": found })).map(|()| 0);
     }
     let sessions = context.client.sessions(&["status.conversation"]).await?;
     let screen = Screen::stdout();

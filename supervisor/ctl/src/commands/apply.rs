@@ -72,7 +72,7 @@ pub(super) async fn apply(context: &Context, args: ApplyArgs) -> Result<u8, Erro
                 if context.json {
                     let text = agentd_api::chain(&error);
                     let line = json!({ "name": one.name, "file": one.file, "result": "failed", "error": text });
-                    print(&format!("{line}\n"))?;
+                    context.print_value(&line)?;
                 }
                 status = first(context, status, Err(error));
             }
@@ -86,7 +86,7 @@ pub(super) async fn diff(context: &Context, args: DiffArgs) -> Result<u8, Error>
     match differences(context, &args.files).await {
         Ok(differs) => Ok(u8::from(differs)),
         Err(error) => {
-            error.report(context.json);
+            error.report(context.json.then_some(context.form));
             Ok(error.exit_status().max(exit::USAGE))
         }
     }
@@ -253,7 +253,7 @@ fn tell_outcome(context: &Context, wanted: &WantedSession, outcome: &Outcome, dr
     if context.json {
         let line =
             json!({ "name": name, "file": wanted.file, "result": result, "changes": changes, "dry_run": dry_run });
-        return print(&format!("{line}\n"));
+        return context.print_value(&line);
     }
     let names: Vec<&str> = changes.iter().map(|change| change.field.as_str()).collect();
     let mut text = format!("{name} {result}");

@@ -159,7 +159,7 @@ fn tell_outcome(context: &Context, one: &WantedSchedule, outcome: Outcome, dry_r
     let (name, result) = (&one.spec.name, outcome.as_str());
     if context.json {
         let line = json!({ "schedule": name, "file": one.file, "result": result, "dry_run": dry_run });
-        return print(&format!("{line}\n"));
+        return context.print_value(&line);
     }
     print(&format!("schedule {name} {result}{}\n", if dry_run { " (dry run)" } else { "" }))
 }

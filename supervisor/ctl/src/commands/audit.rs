@@ -5,7 +5,7 @@ use std::path::Path;
 
 use agentd_api::audit::{AuditList, AuditRecord};
 
-use super::{Context, print_document, tell};
+use super::{Context, tell};
 use crate::args::AuditArgs;
 use crate::error::Error;
 use agentd_screen::table::{Cut, Table};
@@ -14,7 +14,7 @@ pub(super) async fn audit(context: &Context, args: &AuditArgs) -> Result<u8, Err
     let session = args.session.as_deref();
     let document = context.client.audit(session, args.since.as_deref(), args.limit).await?;
     if context.json {
-        return print_document(&document.raw).map(|()| 0);
+        return context.print_document(&document.raw).map(|()| 0);
     }
     Context::table(&table(&document.value))?;
     if document.value.unreadable > 0 {

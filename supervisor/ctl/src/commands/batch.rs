@@ -15,6 +15,7 @@ use crate::args::run::ResultFormat;
 use crate::client::StreamStart;
 use crate::content;
 use crate::conversation::{Conversation, Item};
+use crate::document::DocumentForm;
 use crate::error::{Error, exit};
 use crate::parent::completed;
 use crate::render::answers;
@@ -47,11 +48,15 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
         context.client.prompt(&id, &prompt).await?;
     }
     let Some(done) = follow(context, &view, quiet).await? else { return Ok(exit::CANCELLED) };
-    let is_json = context.json || output == Some(ResultFormat::Json);
-    if is_json {
+    let form = match output {
+        Some(ResultFormat::Json) => Some(DocumentForm::Json),
+        Some(ResultFormat::Yaml) => Some(DocumentForm::Yaml),
+        Some(ResultFormat::Text) | None => context.json.then_some(context.form),
+    };
+    if let Some(form) = form {
         let name = view.spec.name.as_ref().map(agentd_api::SessionName::as_str);
         let result = BatchResult { session: &id, name, done: &done };
-        print(&format!("{}\n", serde_json::to_string(&result).map_err(Error::Request)?))?;
+        form.print_value(&result)?;
     } else if let Some(answer) = &done.answer {
         print(&format!("{}\n", Screen::stdout().text(answer.trim_end_matches('\n'))))?;
     }

@@ -7,7 +7,7 @@ use agentd_api::bulk::{BulkResume, BulkStop, BulkView, Selection};
 use agentd_api::label::Selector;
 use serde::Serialize;
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::error::{Error, exit};
 
 /// Time limit for the end of all sessions.
@@ -35,7 +35,7 @@ fn select(selector: &Selector) -> Selection {
 async fn call<B: Serialize>(context: &Context, call: &Call, body: &B, done: &str) -> Result<u8, Error> {
     let document = context.client.submit::<B, BulkView>(call, body, LONGEST).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     }
     let mut lines = String::new();
     for result in &document.value.results {

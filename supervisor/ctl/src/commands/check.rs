@@ -127,8 +127,7 @@ fn say_progress(rows: &[Row], all: usize, left: usize) -> Result<(), Error> {
 fn show(context: &Context, rows: &[Row]) -> Result<(), Error> {
     if context.json {
         let list = PrerequisiteList { prerequisites: rows.iter().map(|row| row.view.clone()).collect() };
-        let document = serde_json::to_string(&list).map_err(Error::Request)?;
-        return print(&format!("{document}\n"));
+        return context.print_value(&list);
     }
     let screen = Screen::stdout();
     if rows.is_empty() {

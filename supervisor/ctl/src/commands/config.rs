@@ -5,7 +5,7 @@ use std::ffi::OsString;
 
 use agentd_api::configuration::{ConfigurationCheck, ConfigurationPaths, ConfigurationShow, ConfigurationValue};
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::args::config::ConfigCommand;
 use crate::error::{Error, exit};
 use crate::tool::{Document, ask_of};
@@ -32,7 +32,7 @@ fn check(context: &Context, document: &Document<ConfigurationCheck>) -> Result<u
     let found = &document.value;
     let status = if found.mistakes.is_empty() { 0 } else { exit::FAILED };
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(status);
     }
     let screen = Screen::stdout();
@@ -60,7 +60,7 @@ fn show(context: &Context, document: &Document<ConfigurationShow>) -> Result<u8,
     let shown = &document.value;
     let status = if shown.mistakes.is_empty() { 0 } else { exit::FAILED };
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(status);
     }
     print(&Screen::stdout().text(&shown.values.iter().map(line).collect::<String>()))?;
@@ -79,7 +79,7 @@ fn line(value: &ConfigurationValue) -> String {
 
 fn path(context: &Context, document: &Document<ConfigurationPaths>) -> Result<u8, Error> {
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     for path in &document.value.paths {

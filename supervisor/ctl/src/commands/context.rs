@@ -2,7 +2,7 @@
 
 use agentd_api::context::{ContextChange, ContextMode, ContextView, FILES};
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::args::context::{ContextArgs, HintArgs, TitleArgs};
 use crate::error::Error;
 use crate::machine::Machine;
@@ -29,7 +29,7 @@ pub(super) async fn context(context: &Context, args: ContextArgs) -> Result<u8, 
         }
     };
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     for warning in &document.value.warnings {
@@ -90,7 +90,7 @@ pub(super) async fn title(context: &Context, args: TitleArgs) -> Result<u8, Erro
 
 fn shown(context: &Context, raw: &hyper::body::Bytes, text: Option<&str>) -> Result<u8, Error> {
     if context.json {
-        print_document(raw)?;
+        context.print_document(raw)?;
     } else if let Some(text) = text {
         print(&format!("{}\n", Screen::stdout().text(text)))?;
     }

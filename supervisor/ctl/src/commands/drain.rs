@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agentd_api::drain::{ActiveSession, DrainView};
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::client::Document;
 use crate::error::Error;
 
@@ -15,14 +15,14 @@ const PROGRESS: Duration = Duration::from_secs(1);
 pub(super) async fn drain(context: &Context, undo: bool, no_wait: bool) -> Result<u8, Error> {
     if undo {
         let document = context.client.undo_drain().await?;
-        return if context.json { print_document(&document.raw).map(|()| 0) } else { Ok(0) };
+        return if context.json { context.print_document(&document.raw).map(|()| 0) } else { Ok(0) };
     }
     let mut document = context.client.drain().await?;
     if !no_wait {
         document = stopped(context, document).await?;
     }
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else if document.value.active.is_empty() {
         print("drained: no session has an agent, and none is launched until `agentctl drain --undo`\n")?;
     }

@@ -4,7 +4,7 @@ use agentd_api::session::{SessionSpec, SessionView};
 use serde_json::{Value, json};
 use serde_json_path::JsonPath;
 
-use super::{Context, label, print, print_document, tell};
+use super::{Context, label, print, tell};
 use crate::args::files::{GetArgs, Output};
 use crate::error::Error;
 use agentd_screen::terminal::Screen;
@@ -29,7 +29,7 @@ pub(super) async fn get(context: &Context, args: GetArgs) -> Result<u8, Error> {
     if sessions.is_empty() {
         let list = context.client.list(labels.selector).await?;
         if context.json {
-            return print_document(&list.raw).map(|()| 0);
+            return context.print_document(&list.raw).map(|()| 0);
         }
         for unreadable in &list.value.unreadable {
             tell(&format!("cannot read session {}: {}", unreadable.id, unreadable.reason))?;
@@ -43,7 +43,7 @@ pub(super) async fn get(context: &Context, args: GetArgs) -> Result<u8, Error> {
     for session in &sessions {
         let one = context.client.find(session).await?;
         if context.json {
-            print_document(&one.raw)?;
+            context.print_document(&one.raw)?;
             continue;
         }
         found.push(Found { document: serde_json::from_slice(&one.raw).map_err(Error::Request)?, view: one.value });

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 use agentd_remote::{Hosts, NamedHost, THIS};
 use serde_json::json;
 
-use super::{Context, hosts_file, print};
+use super::{Context, hosts_file};
 use crate::args::host::HostCommand;
+use crate::document::DocumentForm;
 use crate::error::Error;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
 
 /// Lists or changes the machines. `socket` is the path of the global option.
-pub(super) fn host(command: HostCommand, socket: Option<PathBuf>, json: bool) -> Result<u8, Error> {
+pub(super) fn host(command: HostCommand, socket: Option<PathBuf>, form: Option<DocumentForm>) -> Result<u8, Error> {
     let file = hosts_file().map_err(Error::Setup)?;
     match command {
-        HostCommand::Ls => ls(&Hosts::read(&file)?, json)?,
+        HostCommand::Ls => ls(&Hosts::read(&file)?, form)?,
         HostCommand::Add { name, address, program } => {
             Hosts::add(&file, &name, &NamedHost { address, program, socket })?;
         }
@@ -25,10 +26,10 @@ pub(super) fn host(command: HostCommand, socket: Option<PathBuf>, json: bool) ->
     Ok(0)
 }
 
-fn ls(hosts: &Hosts, json: bool) -> Result<(), Error> {
+fn ls(hosts: &Hosts, form: Option<DocumentForm>) -> Result<(), Error> {
     let default = hosts.default.as_deref().unwrap_or(THIS);
-    if json {
-        return print(&format!("{}\n", json!({ "default": default, "hosts": hosts.hosts })));
+    if let Some(form) = form {
+        return form.print_value(&json!({ "default": default, "hosts": hosts.hosts }));
     }
     let screen = Screen::stdout();
     let mut table = Table::new(&[("NAME", Cut::Never), ("DEFAULT", Cut::Never), ("ADDRESS", Cut::End)]);

@@ -1,6 +1,6 @@
 //! Implements `agentctl agents` and `agentctl version`.
 
-use super::{Context, print, print_document};
+use super::{Context, print};
 use crate::error::Error;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
@@ -8,7 +8,7 @@ use agentd_screen::terminal::Screen;
 pub(super) async fn agents(context: &Context) -> Result<u8, Error> {
     let document = context.client.agents().await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     let screen = Screen::stdout();
@@ -31,7 +31,7 @@ pub(super) async fn version(context: &Context) -> Result<u8, Error> {
             Ok(document) => serde_json::from_slice(&document.raw).map_err(Error::Request)?,
             Err(_) => serde_json::Value::Null,
         };
-        print(&format!("{}\n", serde_json::json!({ "client": { "version": client }, "daemon": daemon })))?;
+        context.print_value(&serde_json::json!({ "client": { "version": client }, "daemon": daemon }))?;
     } else {
         print(&format!("agentctl {client}\n"))?;
     }

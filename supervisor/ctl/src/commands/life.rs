@@ -8,7 +8,7 @@ use agentd_api::{Body, Code, Event};
 use tokio::time::Instant;
 
 use super::waiting::{asks, tell_new, tell_obstacles};
-use super::{Context, START_WAIT, STOP_WAIT, label, print, print_document, repository, tell};
+use super::{Context, START_WAIT, STOP_WAIT, label, print, repository, tell};
 use crate::args::{NewArgs, TermsArgs};
 use crate::client::{Document, StreamStart, Terms};
 use crate::content;
@@ -55,7 +55,7 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
         None => Ok(document),
     };
     if context.json {
-        print_document(document.as_ref().map_or(&made, |document| &document.raw))?;
+        context.print_document(document.as_ref().map_or(&made, |document| &document.raw))?;
     }
     // Without a wait the result is not known yet.
     if wait.is_some() { ready(context, &document?.value, wait).await } else { Ok(0) }
@@ -65,7 +65,7 @@ pub(super) async fn cancel(context: &Context, session: &str) -> Result<u8, Error
     let id = context.client.find(session).await?.value.id;
     let document = context.client.cancel(id.as_str()).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     }
     Ok(0)
 }
@@ -87,7 +87,7 @@ async fn stop_one(context: &Context, session: &str, no_wait: bool) -> Result<u8,
     };
     let document = context.client.stop(id.as_str(), (!no_wait).then_some(STOP_WAIT)).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     }
     if no_wait || document.value.status.phase.is_over() {
         return Ok(0);
@@ -115,7 +115,7 @@ pub(super) async fn resume(
         document = settled(context, document, begun + wait).await?;
     }
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     }
     ready(context, &document.value, wait).await
 }
@@ -192,7 +192,7 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool, keep
 /// Returns the status of several sessions' commands: that of the first failure. Every session is tried.
 pub(super) fn first(context: &Context, before: u8, result: Result<u8, Error>) -> u8 {
     let status = result.unwrap_or_else(|error| {
-        error.report(context.json);
+        error.report(context.json.then_some(context.form));
         error.exit_status()
     });
     if before == 0 { status } else { before }
@@ -269,6 +269,7 @@ mod tests {
     use agentd_api::Problem;
 
     use super::*;
+    use crate::document::DocumentForm;
     use crate::error::exit;
 
     #[test]
@@ -284,7 +285,8 @@ mod tests {
     #[test]
     fn of_several_the_first_failure_is_the_status() {
         let client = crate::client::Client::new("/nowhere".into());
-        let context = Context { client, starter: None, json: false, verbose: false };
+        let context =
+            Context { client, starter: None, json: false, form: DocumentForm::Json, verbose: false, no_start: true };
         let refused = || Err(Problem::new(Code::WrongPhase, "it runs").into());
         assert_eq!(first(&context, 0, refused()), exit::REFUSED);
         assert_eq!(first(&context, exit::FAILED, refused()), exit::FAILED);

@@ -6,7 +6,7 @@ use agentd_api::isolation::Isolation;
 use agentd_api::session::{AgentInfo, Phase, SessionView};
 use jiff::Timestamp;
 
-use super::{Context, label, print, print_document};
+use super::{Context, label, print};
 use crate::completion;
 use crate::error::Error;
 use crate::failure::Failure;
@@ -17,7 +17,7 @@ use agentd_screen::terminal::Screen;
 pub(super) async fn show(context: &Context, session: &str) -> Result<u8, Error> {
     let document = context.client.find(session).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     print(&describe(&document.value, Screen::stdout(), Timestamp::now()))?;

@@ -52,10 +52,10 @@ use std::time::Duration;
 
 use agentd_api::session::SessionView;
 use agentd_remote::{Hosts, SshHost};
-use hyper::body::Bytes;
 
 use crate::args::{Cli, Command, Global, NoteCommand};
 use crate::client::Client;
+use crate::document::DocumentForm;
 use crate::documents;
 use crate::error::Error;
 use crate::reach::reach;
@@ -74,8 +74,13 @@ struct Context {
     client: Client,
     /// Starts the daemon; `None` if this program must not.
     starter: Option<Starter>,
+    /// Whether documents for programs are wanted.
     json: bool,
+    /// Form of documents for programs.
+    form: DocumentForm,
     verbose: bool,
+    /// Whether no daemon may be started, on other machines neither.
+    no_start: bool,
 }
 
 /// Runs a command and returns its exit status.
@@ -90,16 +95,32 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
             return print(&script).map(|()| 0);
         }
         Command::Man { directory } => return man::man(directory.as_deref()),
-        Command::Host(command) => return host::host(command.clone(), cli.global.socket, cli.global.json),
+        Command::Host(command) => {
+            let form = cli.global.form();
+            return host::host(command.clone(), cli.global.socket, form);
+        }
         _ => {}
     }
     let mut global = cli.global;
+    if global.yaml && cli.command.prints_a_stream() {
+        return Err(Error::Usage {
+            detail: "this command prints a stream of events, which has no form in YAML".to_owned(),
+            hint: "give --json instead of --yaml".to_owned(),
+        });
+    }
     if matches!(cli.command, Command::Mcp) && global.url.is_none() {
         // agentd names the socket for this server; an address in the agent's environment is of another daemon.
         global.socket = global.socket.or_else(|| std::env::var_os("AGENTD_SOCKET").map(PathBuf::from));
     }
+    let is_of_all = matches!(&cli.command, Command::Ls(args) if args.all_hosts);
+    if is_of_all && (global.host.is_some() || global.socket.is_some() || global.url.is_some()) {
+        return Err(Error::Usage {
+            detail: "--all-hosts cannot be given with --host, --socket or --url".to_owned(),
+            hint: "--all-hosts means this machine and all machines of agentctl host ls".to_owned(),
+        });
+    }
     let of_this_machine = cli.command.of_this_machine();
-    let mut context = Context::new(&global, of_this_machine.is_some())?;
+    let mut context = Context::new(&global, of_this_machine.is_some() || is_of_all)?;
     if let Some(what) = of_this_machine {
         context.client.machine().only_this(what)?;
     }
@@ -125,6 +146,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         // Both servers look for a daemon at each call.
         | Command::Acp(_)
         | Command::Mcp => true,
+        // Each machine is reached by itself.
+        Command::Ls(args) => args.all_hosts,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };
@@ -209,17 +232,19 @@ impl Context {
     /// Finds the daemon. A command of this machine ignores the user's default machine.
     fn new(global: &Global, is_of_this_machine: bool) -> Result<Self, Error> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let text = |name| variable(name).map(|value| value.to_string_lossy().into_owned());
+        let (json, form) = (global.form().is_some(), global.form().unwrap_or(DocumentForm::Json));
+        let text = environment_text;
+        let no_start = global.no_start;
         if let Some(host) = chosen_host(global, is_of_this_machine)? {
             let host = host.program(text("AGENTD_HOST_PROGRAM")).socket(global.socket.clone());
             let host = if global.no_start { host.without_start() } else { host };
             let client = Client::by(Way::Ssh(host));
-            return Ok(Self { client, starter: None, json: global.json, verbose: global.verbose });
+            return Ok(Self { client, starter: None, json, form, verbose: global.verbose, no_start });
         }
         if let Some(url) = global.url.clone().or_else(|| text("AGENTD_URL").filter(|_| global.socket.is_none())) {
             let token = global.token_file.clone().or_else(|| variable("AGENTD_TOKEN_FILE"));
             let client = Client::by(Way::of_url(&url, token.as_deref())?);
-            return Ok(Self { client, starter: None, json: global.json, verbose: global.verbose });
+            return Ok(Self { client, starter: None, json, form, verbose: global.verbose, no_start });
         }
         let given = global.socket.clone().or_else(|| variable("AGENTD_SOCKET"));
         let starter = if global.no_start || given.is_some() {
@@ -228,7 +253,17 @@ impl Context {
             Some(Starter::beside_this_program().map_err(Error::Setup)?)
         };
         let socket = given.unwrap_or_else(default_socket);
-        Ok(Self { client: Client::new(socket), starter, json: global.json, verbose: global.verbose })
+        Ok(Self { client: Client::new(socket), starter, json, form, verbose: global.verbose, no_start })
+    }
+
+    /// Prints a document for programs, in the form that the user chose.
+    fn print_document(&self, raw: &[u8]) -> Result<(), Error> {
+        self.form.print(raw)
+    }
+
+    /// Prints a value for programs, in the form that the user chose.
+    fn print_value(&self, value: &impl serde::Serialize) -> Result<(), Error> {
+        self.form.print_value(value)
     }
 
     /// Prints a table, cut to the width of the terminal.
@@ -260,6 +295,11 @@ fn chosen_host(global: &Global, is_of_this_machine: bool) -> Result<Option<SshHo
     Ok(hosts.default.as_ref().map_or(Ok(None), |default| hosts.find(default))?)
 }
 
+/// Returns the value of a variable that is not empty.
+fn environment_text(name: &str) -> Option<String> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(|value| value.to_string_lossy().into_owned())
+}
+
 /// Returns the path of the file with the names of other machines.
 fn hosts_file() -> io::Result<PathBuf> {
     Hosts::file(std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from), home_directory)
@@ -276,13 +316,6 @@ fn default_socket() -> PathBuf {
 fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::Output)
-}
-
-/// Prints a document unchanged, as one line.
-fn print_document(raw: &Bytes) -> Result<(), Error> {
-    let mut out = io::stdout();
-    let document = raw.trim_ascii();
-    out.write_all(document).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()).map_err(Error::Output)
 }
 
 /// Prints a remark on standard error: neither an error nor output.

@@ -3,7 +3,7 @@
 use agentd_api::note::NoteView;
 use agentd_api::session::ResumeNote;
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::error::Error;
 use agentd_screen::terminal::Screen;
 
@@ -11,7 +11,7 @@ pub(super) async fn preview(context: &Context, session: &str) -> Result<u8, Erro
     let id = context.client.find(session).await?.value.id;
     let document = context.client.note(id.as_str()).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     let view = &document.value;

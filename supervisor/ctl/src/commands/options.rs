@@ -2,7 +2,7 @@
 
 use agentd_api::options::OptionView;
 
-use super::{Context, label, print_document, tell};
+use super::{Context, label, tell};
 use crate::error::Error;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
@@ -14,7 +14,7 @@ pub(super) async fn options(context: &Context, session: &str) -> Result<u8, Erro
     let view = context.client.find(session).await?.value;
     let document = context.client.options(view.id.as_str()).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     let options = &document.value.options;

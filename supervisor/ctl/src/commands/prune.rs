@@ -4,7 +4,7 @@ use agentd_api::prune::{PruneRequest, PruneView, PrunedSession};
 use agentd_api::session::Phase;
 
 use super::confirm::confirmed;
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::args::prune::PruneArgs;
 use crate::error::{Error, exit};
 use agentd_screen::table::{Cut, Table, size, span};
@@ -14,14 +14,14 @@ pub(super) async fn prune(context: &Context, args: &PruneArgs) -> Result<u8, Err
     let request = args.request();
     let found = context.client.prune(&request).await?;
     if context.json && !args.yes {
-        print_document(&found.raw)?;
+        context.print_document(&found.raw)?;
     }
     if !context.json {
         show(&found.value, args.yes)?;
     }
     if found.value.sessions.is_empty() {
         if context.json && args.yes {
-            print_document(&found.raw)?;
+            context.print_document(&found.raw)?;
         }
         return Ok(0);
     }
@@ -46,7 +46,7 @@ async fn remove(context: &Context, request: PruneRequest, seen: &[PrunedSession]
     let request = PruneRequest { dry_run: false, confirmed: Some(confirmed), ..request };
     let removed = context.client.prune(&request).await?;
     if context.json {
-        print_document(&removed.raw)?;
+        context.print_document(&removed.raw)?;
     } else {
         let PruneView { sessions, bytes, .. } = &removed.value;
         print(&format!("removed {}, {} freed\n", count(sessions.len()), size(*bytes)))?;

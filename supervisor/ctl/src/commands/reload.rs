@@ -5,7 +5,7 @@ use agentd_api::Code;
 use agentd_api::configuration::{Effect, Mistake};
 use agentd_api::plugin::ReloadView;
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::error::{Error, exit};
 use agentd_screen::terminal::Screen;
 
@@ -25,7 +25,7 @@ pub(super) async fn reload(context: &Context, dry_run: bool) -> Result<u8, Error
     let view = &document.value;
     let status = if view.mistakes.is_empty() { 0 } else { exit::FAILED };
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(status);
     }
     print(&Screen::stdout().text(&changes(view)))?;
@@ -88,7 +88,14 @@ mod tests {
             request
         });
         let client = crate::client::Client::new(socket);
-        let context = Context { client, starter: None, json: false, verbose: false };
+        let context = Context {
+            client,
+            starter: None,
+            json: false,
+            form: crate::document::DocumentForm::Json,
+            verbose: false,
+            no_start: true,
+        };
         let error = crate::runtime().unwrap().block_on(reload(&context, true)).unwrap_err();
         assert!(error.to_string().contains("nothing was changed"), "{error}");
         let request = server.join().unwrap();

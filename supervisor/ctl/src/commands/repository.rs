@@ -6,7 +6,7 @@ use std::time::Duration;
 use agentd_api::repository::{RepositoryList, RepositorySpec, RepositoryState, RepositoryView};
 use agentd_api::session::{Phase, SessionView};
 
-use super::{Context, label, print_document, tell};
+use super::{Context, label, tell};
 use crate::args::repository::{AddArgs, MomentArgs, RepositoryCommand};
 use crate::client::Document;
 use crate::error::Error;
@@ -23,7 +23,7 @@ pub(super) async fn repository(context: &Context, command: RepositoryCommand) ->
             let id = context.client.find(&session).await?.value.id;
             let list = context.client.repositories(id.as_str()).await?;
             if context.json {
-                print_document(&list.raw)?;
+                context.print_document(&list.raw)?;
             } else {
                 Context::table(&table(&list.value, Screen::stdout()))?;
             }
@@ -67,7 +67,7 @@ fn report(
     (name, is_removal): (&str, bool),
 ) -> Result<u8, Error> {
     if context.json {
-        print_document(&list.raw)?;
+        context.print_document(&list.raw)?;
     }
     let done = if is_removal { "removed" } else { "there" };
     let Some(view) = list.value.repos.iter().find(|view| view.name == name) else {

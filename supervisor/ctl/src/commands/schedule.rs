@@ -14,7 +14,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::life::first;
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::args::schedule::{AddArgs, ConcurrencyArg, ScheduleCommand};
 use crate::client::{Client, Document};
 use crate::error::Error;
@@ -29,7 +29,7 @@ pub(super) async fn schedule(context: &Context, command: ScheduleCommand) -> Res
         ScheduleCommand::Ls => {
             let list = context.client.schedules().await?;
             if context.json {
-                return print_document(&list.raw).map(|()| 0);
+                return context.print_document(&list.raw).map(|()| 0);
             }
             Context::table(&table(&list.value, Timestamp::now(), Screen::stdout()))?;
             for unreadable in &list.value.unreadable {
@@ -40,7 +40,7 @@ pub(super) async fn schedule(context: &Context, command: ScheduleCommand) -> Res
         ScheduleCommand::Show { schedule } => {
             let view = context.client.schedule(schedule.as_str()).await?;
             if context.json {
-                return print_document(&view.raw).map(|()| 0);
+                return context.print_document(&view.raw).map(|()| 0);
             }
             print(&details(&view.value, Screen::stdout()))?;
             Context::table(&history(&view.value.history, Screen::stdout()))?;
@@ -64,7 +64,7 @@ async fn add(context: &Context, args: AddArgs) -> Result<u8, Error> {
     }
     let added = create(&context.client, requested(args, &context.client.machine(), Timestamp::now())?).await?;
     if context.json {
-        print_document(&added.raw)?;
+        context.print_document(&added.raw)?;
     } else if let Some(next) = added.value.next {
         tell(&format!("{} runs next at {}", added.value.spec.name, local(next)))?;
     } else {
@@ -154,7 +154,7 @@ fn time(text: &str, timezone: Option<&str>, now: Timestamp) -> Result<Timestamp,
 async fn run(context: &Context, name: &str, due: bool) -> Result<u8, Error> {
     let begun = context.client.run_schedule(name, due).await?;
     if context.json {
-        print_document(&begun.raw)?;
+        context.print_document(&begun.raw)?;
     }
     let mut status = 0;
     for run in &begun.value.runs {

@@ -3,7 +3,7 @@
 
 use agentd_api::secret::{SecretList, SecretView};
 
-use super::{Context, print_document};
+use super::Context;
 use crate::args::SecretCommand;
 use crate::error::{Error, exit};
 use agentd_screen::table::{Cut, Table};
@@ -15,7 +15,7 @@ pub(super) async fn secret(context: &Context, command: SecretCommand) -> Result<
         SecretCommand::Check => context.client.check_secrets().await?,
     };
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         Context::table(&table(&document.value, Screen::stdout()))?;
     }

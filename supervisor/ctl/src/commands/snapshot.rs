@@ -5,7 +5,7 @@ use std::time::Duration;
 use agentd_api::snapshot::{LoginSnapshotView, SnapshotList, SnapshotQuality, SnapshotState};
 use jiff::Timestamp;
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::args::SnapshotCommand;
 use crate::client::Document;
 use crate::error::Error;
@@ -37,7 +37,7 @@ pub(super) async fn snapshot(context: &Context, command: SnapshotCommand) -> Res
 
 fn show<'a>(context: &Context, document: &'a Document<SnapshotList>) -> Result<&'a SnapshotList, Error> {
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(&document.value);
     }
     let (list, screen, now) = (&document.value, Screen::stdout(), Timestamp::now());

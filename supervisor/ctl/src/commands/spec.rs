@@ -11,7 +11,7 @@ use agentd_api::spec::{Effect, FIELDS, SpecChangeView, SpecPatch};
 use serde_json::{Map, Value};
 
 use super::confirm::confirmed;
-use super::{Context, label, print, print_document, tell};
+use super::{Context, label, print, tell};
 use crate::args::spec::SetArgs;
 use crate::client::Document;
 use crate::error::Error;
@@ -56,7 +56,7 @@ pub(super) async fn edit(context: &Context, session: &str) -> Result<u8, Error> 
         // Another edit of the same document cannot help against a change by another client.
         let may_help = error.code() != Some(Code::GenerationChanged) && io::stdin().is_terminal();
         if may_help {
-            error.report(false);
+            error.report(None);
             if confirmed("edit it again?").await? == Some(true) {
                 text = edited;
                 continue;
@@ -117,7 +117,7 @@ fn run_editor(path: &Path) -> Result<(), Error> {
 /// Prints the changed fields, each with the time of its effect.
 fn report(context: &Context, changed: &Document<SpecChangeView>) -> Result<u8, Error> {
     if context.json {
-        print_document(&changed.raw)?;
+        context.print_document(&changed.raw)?;
         return Ok(0);
     }
     let SpecChangeView { changes, session } = &changed.value;

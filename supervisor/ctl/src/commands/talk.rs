@@ -8,7 +8,7 @@ use agentd_api::reason::AUTHENTICATION_REQUIRED;
 use agentd_api::session::{PermissionAnswer, Phase, PromptRequest, SessionView};
 
 use super::waiting::tell_obstacles;
-use super::{Context, agent, batch, label, print, print_document, tell};
+use super::{Context, agent, batch, label, print, tell};
 use crate::args::RunArgs;
 use crate::args::run::{AnswerArgs, PromptArgs};
 use crate::attach::{self, Attachment, AttachmentResult, End, Goal};
@@ -114,7 +114,7 @@ pub(super) async fn prompt(context: &Context, args: PromptArgs) -> Result<u8, Er
     let accepted = document.value;
     if no_wait {
         if context.json {
-            print_document(&document.raw)?;
+            context.print_document(&document.raw)?;
         } else {
             print(&format!("{}\n", accepted.turn))?;
         }
@@ -152,7 +152,7 @@ pub(super) async fn answer(context: &Context, args: AnswerArgs) -> Result<u8, Er
     };
     let document = context.client.answer(view.id.as_str(), &permission, &answer).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     }
     Ok(0)
 }

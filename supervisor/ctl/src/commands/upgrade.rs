@@ -25,7 +25,7 @@ pub(super) async fn check(context: &Context, program: Option<PathBuf>) -> Result
             "new": new,
             "findings": findings.iter().map(each).collect::<Vec<_>>(),
         });
-        print(&format!("{document}\n"))?;
+        context.print_value(&document)?;
     } else {
         let screen = Screen::stdout();
         print(&format!(

@@ -2,7 +2,7 @@
 
 use agentd_api::validation::{ValidationView, Warning};
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::error::{Error, exit};
 use agentd_screen::terminal::Screen;
 
@@ -11,7 +11,7 @@ pub(super) async fn validate(context: &Context, session: &str) -> Result<u8, Err
     let document = context.client.validation(id.as_str()).await?;
     let view = &document.value;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         print(&report(view, Screen::stdout()))?;
         if view.launch.is_none() {

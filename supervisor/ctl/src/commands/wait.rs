@@ -6,7 +6,7 @@ use agentd_api::Code;
 use agentd_api::session::SessionView;
 use tokio::time::{Instant, timeout_at};
 
-use super::{Context, print_document, tell};
+use super::{Context, tell};
 use crate::args::wait::{WaitArgs, Wanted};
 use crate::client::{Document, StreamStart};
 use crate::error::Error;
@@ -56,7 +56,7 @@ async fn wait_for(context: &Context, session: &str, wanted: &Wanted, until: Inst
         }
     }
     if context.json {
-        print_document(&found.raw)?;
+        context.print_document(&found.raw)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use tokio::time::Instant;
 
 use super::environment::allow_file;
-use super::{Context, label, print, print_document, tell};
+use super::{Context, label, print, tell};
 use crate::args::workflow::{UseArgs, WorkflowCommand};
 use crate::error::Error;
 use crate::workflow::of_source;
@@ -47,7 +47,7 @@ async fn change(context: &Context, session: &str, wanted: Option<WorkflowSpec>, 
     let id = before.id.to_string();
     let changed = context.client.change_spec(&id, &patch_of(wanted.as_ref()), None).await?;
     if context.json {
-        print_document(&changed.raw)?;
+        context.print_document(&changed.raw)?;
     }
     let view = changed.value.session;
     let what = wanted.as_ref().map_or_else(|| "no workflow".to_owned(), ToString::to_string);
@@ -106,7 +106,7 @@ async fn show(context: &Context, session: &str) -> Result<u8, Error> {
     if context.json {
         let status = found.value.status.workflow.as_deref();
         let shown = json!({ "requested": found.value.spec.workflow, "status": status });
-        print_document(&shown.to_string().into())?;
+        context.print_value(&shown)?;
         return Ok(0);
     }
     print(&describe(&found.value, Screen::stdout()))?;

@@ -14,6 +14,7 @@ use hyper::body::Bytes;
 pub(crate) use new_plugin::NewError;
 pub(crate) use service::ServiceError;
 
+use crate::document::DocumentForm;
 use crate::failure::Failure;
 use crate::prerequisite;
 use agentd_screen::terminal::Screen;
@@ -29,6 +30,10 @@ pub(crate) mod exit {
     pub(crate) const SCHEMA: u8 = 6;
     /// As a shell reports SIGINT.
     pub(crate) const CANCELLED: u8 = 130;
+    /// As a shell reports SIGHUP.
+    pub(crate) const HUNG_UP: u8 = 129;
+    /// As a shell reports SIGTERM.
+    pub(crate) const TERMINATED: u8 = 143;
     /// As a shell reports SIGPIPE.
     pub(crate) const BROKEN_PIPE: u8 = 141;
 }
@@ -71,6 +76,8 @@ pub(crate) enum Error {
     NoToken { url: String },
     #[error("cannot encode the request")]
     Request(#[source] serde_json::Error),
+    #[error("cannot print the document as YAML: {reason}")]
+    NoYaml { reason: String },
     #[error("cannot read {}", path.display())]
     File { path: PathBuf, source: io::Error },
     #[error("cannot write {}", path.display())]
@@ -124,7 +131,7 @@ impl Error {
         match self {
             Self::Problem { problem, .. } if matches!(problem.status, 409 | 412 | 429) => exit::REFUSED,
             Self::Unreachable { .. }
-            | Self::Remote(RemoteError::Unreachable { .. })
+            | Self::Remote(RemoteError::Unreachable { .. } | RemoteError::Late { .. })
             | Self::Distrusted(_)
             | Self::Silent { .. }
             | Self::Away { .. }
@@ -141,7 +148,7 @@ impl Error {
     /// Reports whether no daemon answered, or a daemon that is about to stop or has just started.
     pub(crate) fn is_absence(&self) -> bool {
         matches!(self, Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. })
-            || matches!(self, Self::Remote(RemoteError::Unreachable { .. }))
+            || matches!(self, Self::Remote(RemoteError::Unreachable { .. } | RemoteError::Late { .. }))
             || self.code() == Some(Code::TooBusy)
     }
 
@@ -151,6 +158,21 @@ impl Error {
             Self::Problem { problem, .. } => Some(problem.code),
             Self::Part { source, .. } => source.code(),
             _ => None,
+        }
+    }
+
+    /// Returns a stable code for programs: that of the problem document, else the kind of the failure.
+    pub(crate) fn stable_code(&self) -> String {
+        match self {
+            Self::Problem { problem, .. } => problem.code.as_str(),
+            Self::Part { source, .. } => source.stable_code(),
+            Self::Remote(RemoteError::Late { .. }) | Self::Silent { .. } => "no-answer".to_owned(),
+            Self::Distrusted(_) => "distrusted".to_owned(),
+            Self::Answer { .. } | Self::Event(_) => "unreadable-answer".to_owned(),
+            Self::Broken { .. } => "connection-lost".to_owned(),
+            Self::NotStarted { .. } | Self::Managed { .. } => "not-started".to_owned(),
+            Self::Unreachable { .. } | Self::Away { .. } | Self::Remote(_) => "unreachable".to_owned(),
+            _ => "failed".to_owned(),
         }
     }
 
@@ -181,6 +203,7 @@ impl Error {
             Self::NewPlugin(error) => error.hint(),
             Self::Service(error) => error.hint(),
             Self::NoTool { .. } => Some("agentctl needs the agentd of its own build beside it".into()),
+            Self::NoYaml { .. } => Some("--json prints the document unchanged".into()),
             Self::Files { .. } => Some("nothing was changed; docs/guide/spec-files.md describes the files".into()),
             Self::Part { source, .. } => source.hint(),
             Self::Failed { session, failure } => Some(failure.remedy(session, false)),
@@ -189,18 +212,17 @@ impl Error {
         }
     }
 
-    /// Prints the error on standard error. With `json`, also prints the daemon's problem document on standard
-    /// output, as one line. Prints nothing if the reader closed the output.
-    pub(crate) fn report(&self, json: bool) {
+    /// Prints the error on standard error. With a form, also prints the daemon's problem document on standard output.
+    /// Prints nothing if the reader closed the output.
+    pub(crate) fn report(&self, form: Option<DocumentForm>) {
         if self.exit_status() == exit::BROKEN_PIPE {
             return;
         }
         if let Self::Problem { raw, .. } = self
-            && json
+            && let Some(form) = form
         {
             // A failure to write is ignored: the exit status reports the error too.
-            let mut out = io::stdout();
-            let _ = out.write_all(raw.trim_ascii()).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush());
+            let _ = form.print(raw);
         }
         // A failure to write to standard error cannot be reported anywhere.
         let _ = io::stderr().write_all(agentd_screen::terminal::for_stderr(&self.report_text()).as_bytes());

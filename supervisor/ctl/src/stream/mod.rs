@@ -1,7 +1,10 @@
 //! Streams a session's events as lines, without gaps or duplicates, over any number of connections.
+//! `feed` streams the events of all sessions.
 //!
 //! The daemon may crash or be replaced while the session continues. The stream then waits for the daemon, and
 //! resumes with the record after the last one received.
+
+pub(crate) mod feed;
 
 use std::time::Duration;
 
@@ -172,13 +175,54 @@ pub(crate) async fn recent(client: &Client, id: &str, count: u64) -> Result<Vec<
 
 /// Repeats a call until the daemon answers, for as long as a stream waits for the daemon.
 pub(crate) async fn patiently<T>(ask: impl AsyncFn() -> Result<T, Error>) -> Result<T, Error> {
-    let (since, mut pause) = (Instant::now(), FIRST_PAUSE);
+    let mut patience = Patience::default();
     loop {
         match ask().await {
-            Err(error) if error.is_absence() && since.elapsed() < AWAY => sleep(pause).await,
+            Err(error) => patience.wait(error).await?,
             answer => return answer,
         }
-        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Pauses between attempts to reach a daemon that is away.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    since: Instant,
+    pause: Duration,
+    longest: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Self {
+        Self::endless(LONGEST_PAUSE)
+    }
+}
+
+impl Patience {
+    /// Makes pauses of at most `longest`.
+    pub(crate) fn endless(longest: Duration) -> Self {
+        Self { since: Instant::now(), pause: FIRST_PAUSE, longest }
+    }
+
+    /// Begins again: the daemon has answered.
+    pub(crate) fn reset(&mut self) {
+        *self = Self::endless(self.longest);
+    }
+
+    /// Pauses after a failed attempt. Each pause is twice as long as the pause before.
+    pub(crate) async fn pause(&mut self) {
+        sleep(self.pause).await;
+        self.pause = (self.pause * 2).min(self.longest);
+    }
+
+    /// Pauses, if the error is the absence of the daemon and the daemon was not away for too long. Otherwise returns
+    /// the error.
+    pub(crate) async fn wait(&mut self, error: Error) -> Result<(), Error> {
+        if !error.is_absence() || self.since.elapsed() >= AWAY {
+            return Err(error);
+        }
+        self.pause().await;
+        Ok(())
     }
 }
 
@@ -219,7 +263,7 @@ async fn read(mut body: Incoming, from: &mut StreamStart, sender: &mpsc::Sender<
 }
 
 /// Splits a body into lines. An incomplete line at the end is dropped.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Lines {
     buffer: Vec<u8>,
     /// Length of the searched part of the buffer.

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 pub(super) use offer::offer;
 
-use super::{Context, edited, print, print_document, tell};
+use super::{Context, edited, print, tell};
 use crate::args::agent::{AddArgs, AgentCommand};
 use crate::error::{Error, exit};
 use agentd_screen::table::{Cut, Table};
@@ -26,7 +26,7 @@ pub(super) async fn agent(context: &Context, command: AgentCommand) -> Result<u8
 async fn ls(context: &Context) -> Result<u8, Error> {
     let document = context.client.catalogue(None, true).await?;
     if context.json {
-        return print_document(&document.raw).map(|()| 0);
+        return context.print_document(&document.raw).map(|()| 0);
     }
     let screen = Screen::stdout();
     let columns = ["NAME", "CONFIGURED", "INSTALLED", "LOGIN"].map(|name| (name, Cut::Never));
@@ -78,7 +78,7 @@ fn login_word(agent: &AgentState) -> &'static str {
 async fn show(context: &Context, name: &str) -> Result<u8, Error> {
     let document = context.client.catalogue(Some(name), true).await?;
     if context.json {
-        return print_document(&document.raw).map(|()| 0);
+        return context.print_document(&document.raw).map(|()| 0);
     }
     let screen = Screen::stdout();
     let lines = document.value.agents.iter().flat_map(description);
@@ -154,7 +154,7 @@ async fn add(context: &Context, args: AddArgs) -> Result<u8, Error> {
     let document = context.client.add_agent(&wish).await?;
     let status = if document.value.mistakes.is_empty() { 0 } else { exit::FAILED };
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(status);
     }
     let view = &document.value;

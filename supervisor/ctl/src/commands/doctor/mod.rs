@@ -56,8 +56,7 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<u8, E
     };
     let checks = examine(&subject).await?;
     if context.json {
-        let document = serde_json::to_string(&DoctorView { checks: checks.clone() }).map_err(Error::Request)?;
-        print(&format!("{document}\n"))?;
+        context.print_value(&DoctorView { checks: checks.clone() })?;
     } else {
         let screen = Screen::stdout();
         Context::table(&table(&checks, screen))?;

@@ -4,7 +4,7 @@
 use agentd_api::keep::{KeepRequest, KeepView};
 
 use crate::args::environment::KeepArgs;
-use crate::commands::{Context, edited, print, print_document, tell};
+use crate::commands::{Context, edited, print, tell};
 use crate::error::{Error, exit};
 use agentd_screen::terminal::Screen;
 
@@ -15,7 +15,7 @@ pub(super) async fn keep(context: &Context, args: KeepArgs) -> Result<u8, Error>
     let view = &document.value;
     let status = if view.mistakes.is_empty() { 0 } else { exit::FAILED };
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(status);
     }
     print(&Screen::stdout().text(&report(view)))?;

@@ -11,7 +11,7 @@ pub(super) use scripts::allow_file;
 use agentd_api::environment::{ChangeView, DifferenceView, EnvironmentView, FileView, StepView, VariableView};
 use serde::Serialize;
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::args::{Against, EnvArgs, Range};
 use crate::error::{Error, exit};
 use crate::machine::Machine;
@@ -31,7 +31,7 @@ pub(super) async fn rotate_key(context: &Context) -> Result<u8, Error> {
     let document = context.client.rotate_key().await?;
     let rotation = &document.value;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         let screen = Screen::stdout();
         let mut lines = vec![format!("key {}, {} sessions\n", rotation.key, rotation.rewritten.len())];
@@ -59,7 +59,7 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
         return explain(context, &document.value, name);
     }
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     let (view, screen) = (document.value, Screen::stdout());
@@ -95,7 +95,7 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
 async fn difference(context: &Context, id: &str, range: Range, values: bool) -> Result<u8, Error> {
     let document = context.client.environment_difference(id, range, values).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     let (view, screen) = (document.value, Screen::stdout());
@@ -228,8 +228,7 @@ fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, 
     let terminal = if context.client.machine() == Machine::This { terminal::this_terminal() } else { Terminal::new() };
     let explanation = explanation(view, name, &terminal);
     if context.json {
-        let text = serde_json::to_string(&explanation).map_err(Error::Request)?;
-        print(&format!("{text}\n"))?;
+        context.print_value(&explanation)?;
         return Ok(0);
     }
     print(&Screen::stdout().text(&explained(&explanation, Screen::stdout())))?;

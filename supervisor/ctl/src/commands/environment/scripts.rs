@@ -13,7 +13,7 @@ use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView};
 use crate::args::ScriptCommand;
 use crate::client::Document;
 use crate::commands::confirm::confirmed;
-use crate::commands::{Context, print, print_document};
+use crate::commands::{Context, print};
 use crate::error::{Error, exit};
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
@@ -171,7 +171,7 @@ fn remarks(script: &ScriptView, screen: Screen) -> String {
 
 fn list(context: &Context, document: &Document<ScriptList>) -> Result<u8, Error> {
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
         return Ok(0);
     }
     let screen = Screen::stdout();

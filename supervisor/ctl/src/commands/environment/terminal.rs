@@ -101,8 +101,7 @@ pub(super) async fn difference(context: &Context, id: &str, session: &str, value
     let view = context.client.environment(id, agentd_api::environment::Moment::Last, true).await?.value;
     let difference = compared(&this_terminal(), &view, values);
     if context.json {
-        let text = serde_json::to_string(&difference).map_err(Error::Request)?;
-        print(&format!("{text}\n"))?;
+        context.print_value(&difference)?;
         return Ok(0);
     }
     let screen = Screen::stdout();

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use agentd_api::plugin_tool::Check;
 
 use crate::args::plugin::CheckArgs;
-use crate::commands::{Context, print, print_document};
+use crate::commands::{Context, print};
 use crate::error::{Error, exit};
 use crate::tool::ask;
 use agentd_screen::terminal::{Screen, TextStyle};
@@ -23,7 +23,7 @@ pub(super) async fn check(context: &Context, args: CheckArgs) -> Result<u8, Erro
     arguments.extend(["--".into(), args.file.into()]);
     let document = ask::<Check>(arguments).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         print(&shown(Screen::stdout(), &document.value))?;
     }

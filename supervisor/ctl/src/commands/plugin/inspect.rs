@@ -6,7 +6,7 @@ use std::path::Path;
 
 use agentd_api::plugin_tool::Inspection;
 
-use crate::commands::{Context, print, print_document};
+use crate::commands::{Context, print};
 use crate::error::Error;
 use crate::tool::ask;
 use agentd_screen::terminal::{Screen, TextStyle};
@@ -14,7 +14,7 @@ use agentd_screen::terminal::{Screen, TextStyle};
 pub(super) async fn inspect(context: &Context, file: &Path) -> Result<u8, Error> {
     let document = ask::<Inspection>([OsStr::new("inspect"), file.as_os_str()]).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         print(&shown(Screen::stdout(), &document.value))?;
     }

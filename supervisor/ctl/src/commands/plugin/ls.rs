@@ -3,7 +3,7 @@
 use agentd_api::plugin::{OnFailure, PluginState, PluginView};
 use jiff::Timestamp;
 
-use super::super::{Context, print, print_document, tell};
+use super::super::{Context, print, tell};
 use crate::error::{Error, exit};
 use agentd_screen::table::age;
 use agentd_screen::table::{Cut, Table};
@@ -14,7 +14,7 @@ pub(super) async fn ls(context: &Context) -> Result<u8, Error> {
     let document = context.client.plugins().await?;
     let plugins = &document.value.plugins;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         Context::table(&table(plugins, Screen::stdout()))?;
         for remark in plugins.iter().filter_map(remark) {
@@ -28,7 +28,7 @@ pub(super) async fn ls(context: &Context) -> Result<u8, Error> {
 pub(super) async fn show(context: &Context, name: &str) -> Result<u8, Error> {
     let document = context.client.plugin(name).await?;
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         print(&described(&document.value, Screen::stdout(), Timestamp::now()))?;
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use agentd_api::plugin_tool::{CaseOutcome, CaseRun, TestRun};
 
 use crate::args::plugin::TestArgs;
-use crate::commands::{Context, print, print_document};
+use crate::commands::{Context, print};
 use crate::error::Error;
 use crate::tool::ask;
 use agentd_screen::terminal::{Screen, TextStyle};
@@ -23,7 +23,7 @@ pub(super) async fn test(context: &Context, args: TestArgs) -> Result<u8, Error>
     let document = ask::<TestRun>(arguments).await?;
     let failed = document.value.cases.iter().filter(|case| case.outcome == CaseOutcome::Failed).count();
     if context.json {
-        print_document(&document.raw)?;
+        context.print_document(&document.raw)?;
     } else {
         let screen = Screen::stdout();
         let cases = document.value.cases;

@@ -67,7 +67,7 @@ pub(super) async fn install(context: &Context, host: &Host, from: &Path, args: I
     let enable = enable.filter(|_| linger == Linger::Wanted);
     told.extend(enable.as_ref().map(|command| line(command)));
     if context.json {
-        print(&format!("{}\n", serde_json::json!({ "dry_run": args.dry_run, "steps": told })))?;
+        context.print_value(&serde_json::json!({ "dry_run": args.dry_run, "steps": told }))?;
     }
     if args.dry_run {
         if !context.json {

@@ -24,7 +24,7 @@ pub(super) async fn status(context: &Context, host: &Host, from: &Path, which: &
     }
     if context.json {
         let document = document(host, &service, &survey, [socket.as_ref(), state.as_ref()], &running);
-        print(&format!("{document}\n"))?;
+        context.print_value(&document)?;
     } else {
         let text = text(host, &service, &survey, [socket.as_ref(), state.as_ref()], &running);
         print(&Screen::stdout().text(&text))?;

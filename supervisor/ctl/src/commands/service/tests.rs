@@ -131,7 +131,14 @@ impl Machine {
         let cli = Cli::try_parse_from(["agentctl", "service"].iter().chain(words)).unwrap();
         let Command::Service(command) = cli.command else { panic!("{words:?}") };
         let client = Client::new(self.path("state/control.sock"));
-        let context = Context { client, starter: None, json: cli.global.json, verbose: false };
+        let context = Context {
+            client,
+            starter: None,
+            json: cli.global.json,
+            form: crate::document::DocumentForm::Json,
+            verbose: false,
+            no_start: true,
+        };
         crate::runtime().unwrap().block_on(on(&context, &Host { uid, ..self.host() }, &self.path("build"), command))
     }
 

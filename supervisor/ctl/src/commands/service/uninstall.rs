@@ -1,6 +1,6 @@
 //! Implements `agentctl service uninstall`: stops the service, and removes the installed files only.
 
-use super::super::{Context, print, tell};
+use super::super::{Context, tell};
 use super::install::{InstallPlan, take};
 use super::report;
 use super::step::Step;
@@ -34,7 +34,7 @@ pub(super) async fn uninstall(context: &Context, host: &Host, args: UninstallArg
     let drained = (args.drain && active > 0).then(|| format!("stop {active} sessions"));
     let told: Vec<String> = drained.iter().cloned().chain(plan.steps.iter().map(Step::describe)).collect();
     if context.json {
-        print(&format!("{}\n", serde_json::json!({ "dry_run": args.dry_run, "steps": told, "kept": kept })))?;
+        context.print_value(&serde_json::json!({ "dry_run": args.dry_run, "steps": told, "kept": kept }))?;
     }
     if args.dry_run {
         if !context.json {
