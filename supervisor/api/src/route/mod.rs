@@ -6,15 +6,17 @@
 mod query;
 #[cfg(test)]
 mod tests;
+mod typed;
 
 use std::fmt;
 use std::marker::PhantomData;
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 
 pub use self::query::{PrerequisiteWait, Value, Wait, Within};
 use self::query::{Query, append, escape};
+pub use self::typed::{NoDocument, Typed};
 use crate::acp::AcpMessage;
 use crate::agents::{AgentAddRequest, AgentAddView, Catalogue};
 use crate::audit::AuditList;
@@ -215,6 +217,40 @@ macro_rules! routes {
             }
         }
 
+        /// The calls, each as a type of its own with the types of its bodies.
+        pub mod call {
+            #[allow(clippy::wildcard_imports, reason = "the types of the table")]
+            use super::*;
+
+            $(
+                $(#[doc = $purpose])+
+                #[derive(Debug, Clone, Default, PartialEq, Eq)]
+                pub struct $name {
+                    $(
+                        #[doc = concat!("Part `", stringify!($part), "` of the path, without characters that need `%`.")]
+                        pub $part: String,
+                    )*
+                    $($(
+                        #[doc = concat!("Query key `", stringify!($key), "`; `None` leaves the key out.")]
+                        pub $key: Option<$value>,
+                    )+)?
+                }
+
+                impl From<$name> for Call {
+                    fn from(call: $name) -> Self {
+                        let $name { $($part,)* $($($key,)+)? } = call;
+                        Self::$name { $($part,)* $($($key,)+)? }
+                    }
+                }
+
+                impl Typed for $name {
+                    const ROUTE: Route = Route::$name;
+                    type Body = routes!(@body_type $($body)?);
+                    type Answer = routes!(@answer_type $kind $($answer)?);
+                }
+            )*
+        }
+
         /// A route with its parameters. The parameters of the path are not decoded, since ids and names never need
         /// `%`.
         #[derive(Debug, Clone, PartialEq, Eq)]
@@ -264,6 +300,12 @@ macro_rules! routes {
             }
         }
     };
+    (@body_type) => { () };
+    (@body_type $body:ident) => { super::$body };
+    (@answer_type Document $answer:ident) => { super::$answer };
+    (@answer_type Nothing) => { IgnoredAny };
+    (@answer_type Text $format:ident) => { NoDocument };
+    (@answer_type Stream $answer:ident) => { NoDocument };
     (@schema $generator:ident) => { None };
     (@schema $generator:ident $of:ident) => { Some($generator.subschema_for::<$of>()) };
     (@answer_schema $generator:ident Text $format:ident) => { None };
