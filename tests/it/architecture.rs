@@ -66,7 +66,7 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
 #[test]
 fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
     let owners = [
-        ("hyper", &["control", "ctl", "traces"][..]),
+        ("hyper", &["client", "control", "traces"][..]),
         ("wasmtime", &["plugin-host"]),
         ("zbus", &["session"]),
         ("sd-notify", &["host"]),
@@ -138,6 +138,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         ("supervisor/config", &["tokio", "tracing"], &[]),
         ("supervisor/note", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/remote", &["tracing", "hyper", "agentd-"], &["agentd-api"]),
+        ("supervisor/client", &["tracing", "clap", "agentd-"], &["agentd-api"]),
         ("supervisor/schedule", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/plugin-host", &["agentd-"], &["agentd-directory", "agentd-glob"]),
         ("supervisor/decide", &["tokio", "tracing", "nix", "agentd-host", "agentd-environment", "agentd-journal"], &[]),
@@ -146,6 +147,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
             &["agentd-"],
             &[
                 "agentd-api",
+                "agentd-client",
                 "agentd-demo",
                 "agentd-describe",
                 "agentd-directory",

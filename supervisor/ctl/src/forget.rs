@@ -11,9 +11,8 @@ use agentd_api::session::SessionView;
 use serde_json::json;
 use tokio::time::timeout;
 
-use crate::client::Client;
 use crate::running_agent::RunningAgent;
-use crate::way::Way;
+use agentd_client::Client;
 
 /// Time for the answer to `session/delete`.
 const DELETE: Duration = Duration::from_secs(30);
@@ -38,7 +37,7 @@ impl Forgetting {
         if !view.status.deletes_conversations {
             return Self::stays("it offers no deletion of a conversation");
         }
-        if matches!(client.way(), Way::Tcp { .. } | Way::Ssh(_) | Way::Inside(_)) {
+        if client.way().socket().is_none() {
             return Self::stays("it is deleted only at the machine of the session");
         }
         let shares = |other: &SessionView| other.id != view.id && other.status.conversation == view.status.conversation;

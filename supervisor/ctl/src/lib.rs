@@ -6,9 +6,9 @@
 mod acp;
 mod args;
 mod attach;
-mod client;
 mod commands;
 mod compatibility;
+mod connector;
 mod content;
 mod conversation;
 mod document;
@@ -29,13 +29,10 @@ mod service;
 mod spec;
 mod spec_patch;
 mod start;
-mod stream;
 mod terminal_variables;
 #[cfg(test)]
 mod testing;
 mod tool;
-mod trust;
-mod way;
 mod workflow;
 
 use std::process::ExitCode;
@@ -44,9 +41,9 @@ use agentd_describe::{completion, details, failure, form, prerequisite, session}
 use clap::Parser;
 
 use crate::args::Cli;
+pub use crate::connector::Dial;
 pub use crate::editor::serve_inside;
 use crate::error::{Error, exit};
-pub use crate::way::Dial;
 
 /// Runs `agentctl` and returns its exit status.
 pub fn main() -> ExitCode {

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use agentd_client::Client;
+
 use crate::error::Error;
 
 /// Machine on which the daemon and its agents run.
@@ -14,6 +16,11 @@ pub(crate) enum Machine {
 }
 
 impl Machine {
+    /// Returns the machine of a client's daemon.
+    pub(crate) fn of(client: &Client) -> Self {
+        client.way().machine().map_or(Self::This, |host| Self::Other(host.to_owned()))
+    }
+
     /// Returns the name of another machine.
     pub(crate) fn other(&self) -> Option<&str> {
         match self {

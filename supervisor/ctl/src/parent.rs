@@ -4,8 +4,8 @@ use agentd_api::environment::EnvironmentSpec;
 use agentd_api::prompt::PromptPart;
 use agentd_api::session::{PromptRequest, SessionSpec};
 
-use crate::client::Client;
 use crate::error::Error;
+use agentd_client::Client;
 
 /// Completes a specification from that of its parent. The daemon gives a session only what belongs to the conversation;
 /// a person expects the environment and the repositories too. Returns the prompt to send after the creation. A session

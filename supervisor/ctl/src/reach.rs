@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::{Client, nobody_listens};
 use crate::error::Error;
 use crate::service::host::Host;
 use crate::service::journal::last_lines;
@@ -18,7 +17,7 @@ use crate::service::manager::Service;
 use crate::service::survey::{self, UnitState, Units};
 use crate::service::{ServiceError, repair};
 use crate::start::Starter;
-use crate::way::Way;
+use agentd_client::{Client, Error as ClientError};
 
 /// Time limit of a manager's answer about a unit.
 const MANAGER: Duration = Duration::from_secs(20);
@@ -51,19 +50,19 @@ enum Installed {
 
 /// Makes sure that a daemon answers, and starts one if none does and `starter` is given.
 pub(crate) async fn reach(starter: Option<&Starter>, client: &mut Client) -> Result<(), Error> {
-    let Some(starter) = starter else { return client.health().await };
+    let Some(starter) = starter else { return Ok(client.health().await?) };
     let health = client.clone();
     let mut answer = std::pin::pin!(health.health());
     match timeout(SILENCE, &mut answer).await {
-        Ok(Err(Error::Unreachable { source, .. })) if nobody_listens(&source) => bring_up(starter, client).await,
-        Ok(answered) => answered,
+        Ok(Err(error)) if error.is_without_listener() => bring_up(starter, client).await,
+        Ok(answered) => answered.map_err(Error::from),
         // While a service fails repeatedly, a request waits at its socket.
         Err(_) => match Host::this() {
             Ok(host) => match installed(&host, client).await {
                 Ok(Installed::Units(units)) => answers(&host, &units.service, client).await,
-                _ => answer.await,
+                _ => answer.await.map_err(Error::from),
             },
-            Err(_) => answer.await,
+            Err(_) => answer.await.map_err(Error::from),
         },
     }
     .map_err(unreached)
@@ -87,7 +86,7 @@ pub(crate) async fn bring_up(starter: &Starter, client: &mut Client) -> Result<(
 /// Converts an error of the connection into an error with a remedy and the exit status of an unreachable daemon.
 fn unreached(error: Error) -> Error {
     match error {
-        Error::Service(_) | Error::Setup(_) | Error::Broken { .. } => Error::Managed {
+        Error::Service(_) | Error::Setup(_) | Error::Client(ClientError::Broken { .. }) => Error::Managed {
             what: agentd_api::chain(&error),
             hint: error.hint().unwrap_or_else(|| "agentctl doctor looks for the cause".to_owned()),
         },
@@ -122,7 +121,7 @@ async fn units(host: &Host, client: &Client) -> Result<Installed, Error> {
     }
     match survey::states(host, &Service::User).await {
         Ok((Some(socket), Some(unit))) if socket.is_known() => {
-            let elsewhere = |listens: &Path| matches!(client.way(), Way::Socket(path) if path != listens);
+            let elsewhere = |listens: &Path| client.way().socket().is_some_and(|path| path != listens);
             if socket.listens.as_deref().is_some_and(elsewhere) {
                 // The environment selects another daemon, with its own socket.
                 return Ok(Installed::Nothing);
@@ -230,12 +229,12 @@ async fn answers(host: &Host, service: &Service, client: &Client) -> Result<(), 
             Ok(Ok(())) => return Ok(()),
             Ok(Err(error)) => {
                 let unit = look().await;
-                if unit.active == "activating" && matches!(error, Error::Silent { .. }) {
+                if unit.active == "activating" && matches!(error, ClientError::Silent { .. }) {
                     // The service takes longer to start than one request waits; systemd bounds the start.
                     answer.set(client.health());
                     continue;
                 }
-                return Err(if unit.is_active() { error } else { not_up(host, service, &name, &unit).await });
+                return Err(if unit.is_active() { error.into() } else { not_up(host, service, &name, &unit).await });
             }
             Err(_) => {
                 let unit = look().await;
@@ -256,10 +255,10 @@ async fn listens(client: &Client) -> Result<(), Error> {
     let deadline = Instant::now() + LISTENS;
     loop {
         match client.health().await {
-            Err(Error::Unreachable { source, .. }) if nobody_listens(&source) && Instant::now() < deadline => {
+            Err(error) if error.is_without_listener() && Instant::now() < deadline => {
                 sleep(PAUSE).await;
             }
-            answered => return answered,
+            answered => return answered.map_err(Error::from),
         }
     }
 }

@@ -14,15 +14,15 @@ use agentd_api::snapshot::{TerminalSnapshot, TerminalVariable};
 use agentd_api::{ByteString, Code};
 
 use crate::args::{EnvFrom, IsolationArg, Note, Permissions, RefreshPolicy, Restart, SpecArgs};
-use crate::client::{Client, Document, Terms};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::repository;
+use agentd_client::{Client, Document, Terms};
 
 /// Refuses a prompt of one word that names an agent or a directory: the user forgot a flag.
 pub(crate) async fn is_no_prompt(client: &Client, args: &SpecArgs) -> Result<(), Error> {
     let [word] = args.text.as_slice() else { return Ok(()) };
-    let is_here = client.machine() == Machine::This;
+    let is_here = Machine::of(client) == Machine::This;
     let flag = if is_here && word.contains('/') && Path::new(word).is_dir() || word == "." || word == ".." {
         "--dir"
     } else if args.agent.is_none()
@@ -165,17 +165,17 @@ pub(crate) async fn create(
     if spec.environment.source != Some(SnapshotSource::Terminal) {
         match client.create(&spec, terms).await {
             // The configuration requires the terminal's environment.
-            Err(error) if error.code() == Some(Code::SnapshotNeeded) => {}
-            other => return other,
+            Err(error) if error.problem_code() == Some(Code::SnapshotNeeded) => {}
+            other => return Ok(other?),
         }
     }
     spec.environment.snapshot = Some(send_terminal(client).await?);
-    client.create(&spec, terms).await
+    Ok(client.create(&spec, terms).await?)
 }
 
 /// Sends this terminal's environment, and returns its id.
 pub(crate) async fn send_terminal(client: &Client) -> Result<String, Error> {
-    client.machine().only_this("the environment of this terminal")?;
+    Machine::of(client).only_this("the environment of this terminal")?;
     Ok(client.add_snapshot(&of_this_terminal()).await?.id)
 }
 

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::client::Client;
 use crate::error::Error;
+use crate::reach::bring_up;
+use agentd_client::{Client, Error as ClientError, Revival, Revive, Reviving};
 
 /// Time limit of a daemon's start.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -34,6 +35,11 @@ impl Starter {
         Ok(Self { program, log: state_directory(|name| std::env::var_os(name).map(PathBuf::from))?.join("agentd.log") })
     }
 
+    /// Returns the starter for a stream of events.
+    pub(crate) fn reviver(self) -> Box<dyn Revive> {
+        Box::new(self)
+    }
+
     /// Starts the daemon and waits until it answers.
     pub(crate) async fn start(&self, client: &Client) -> Result<(), Error> {
         let log_began = self.log.metadata().map_or(0, |metadata| metadata.len());
@@ -43,8 +49,8 @@ impl Starter {
         loop {
             let error = match client.health().await {
                 Ok(()) => return Ok(()),
-                Err(error @ (Error::Unreachable { .. } | Error::Broken { .. })) => error,
-                Err(error) => return Err(error),
+                Err(error @ (ClientError::Unreachable { .. } | ClientError::Broken { .. })) => error,
+                Err(error) => return Err(error.into()),
             };
             if ended.is_none() {
                 ended = child.try_wait().ok().flatten();
@@ -83,6 +89,18 @@ impl Starter {
         last_lines.extend(said.unwrap_or_default().lines().take(LOG_LINES).map(str::to_owned));
         let hint = format!("the log of agentd is {}", self.log.display());
         Error::NotStarted { what, hint, last_lines, source }
+    }
+}
+
+impl Revive for Starter {
+    fn revive<'a>(&'a mut self, client: &'a mut Client) -> Reviving<'a> {
+        Box::pin(async move {
+            bring_up(self, client).await.map_err(|error| match error {
+                // The administrator may still start the daemon.
+                Error::Managed { .. } => Revival::Later(error.into()),
+                error => Revival::Failed(error.into()),
+            })
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use agentd_api::plugin_tool::{Answer, ToolProblem};
-use hyper::body::Bytes;
+use bytes::Bytes;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::process::Command;

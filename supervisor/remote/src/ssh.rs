@@ -105,6 +105,11 @@ impl SshHost {
         Self { given: name.to_owned(), ..self }
     }
 
+    /// Returns the name or the address by which the user knows the machine.
+    pub fn name(&self) -> &str {
+        &self.given
+    }
+
     /// Sets the path of agentctl on the machine, unless it is set.
     #[must_use]
     pub fn program(self, program: Option<String>) -> Self {

@@ -3,8 +3,8 @@
 use agentd_api::Event;
 
 use super::facts::Facts;
-use crate::client::{Client, StreamStart};
-use crate::stream::{EventStream, Next};
+use agentd_client::{Client, StreamStart};
+use agentd_client::{EventStream, Next};
 
 /// Maximum number of earlier events that are read.
 const EVENTS: u64 = 20_000;

@@ -12,9 +12,9 @@ use tokio::time::Instant;
 use super::facts::Facts;
 use super::live::{Action, Live, Sink, State};
 use super::{Attached, Attachment, End, Goal, earlier, tty};
-use crate::client::Client;
 use crate::error::Error;
 use crate::render::{Output, Renderer};
+use agentd_client::Client;
 
 /// The terminal and what belongs to it.
 pub(super) struct Interactive {

@@ -29,7 +29,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use self::interactive::{Interactive, happened};
-use crate::client::{Client, StreamStart};
 use crate::content;
 use crate::conversation::{Conversation, Down, Item, exit_of};
 use crate::document::DocumentForm;
@@ -40,8 +39,9 @@ use crate::input::{self, Input};
 use crate::output::Reader;
 use crate::render::{Output, Renderer};
 use crate::start::Starter;
-use crate::stream::{EventStream, Next};
 use crate::terminal_variables::count_of_terminal;
+use agentd_client::{Client, StreamStart};
+use agentd_client::{EventStream, Next};
 
 /// A second Ctrl-C within this time leaves the session.
 const TWICE: Duration = Duration::from_secs(2);
@@ -113,7 +113,12 @@ pub(crate) enum End {
 /// Attaches to a session until the goal is reached.
 pub(crate) async fn attach(client: &Client, attachment: Attachment) -> Result<AttachmentResult, Error> {
     let after = StreamStart::After(attachment.after);
-    let mut stream = EventStream::follow(client.clone(), attachment.id.clone(), after, attachment.starter.clone());
+    let mut stream = EventStream::follow(
+        client.clone(),
+        attachment.id.clone(),
+        after,
+        attachment.starter.clone().map(Starter::reviver),
+    );
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Setup)?;
     let mut attached = Attached::new(client, attachment)?;
     let end = attached.run(&mut stream, &mut interrupt).await;
@@ -265,7 +270,7 @@ impl<'a> Attached<'a> {
                 )?;
                 Ok(None)
             }
-            Some(Next::Failed(error)) => Err(error),
+            Some(Next::Failed(error)) => Err(error.into()),
             Some(Next::Deleted) | None => {
                 self.renderer.warning("the session was deleted")?;
                 Ok(Some(End::Deleted))
@@ -518,7 +523,7 @@ impl<'a> Attached<'a> {
         if cancelled.is_ok() {
             self.renderer.note("cancelling; Ctrl-C again leaves the session to itself")?;
         }
-        self.survive(cancelled)?;
+        self.survive(cancelled.map_err(Error::from))?;
         Ok(None)
     }
 

@@ -39,7 +39,7 @@ fn question(id: &str) -> Value {
 
 #[test]
 fn one_prompt_ends_with_its_own_turn_and_not_with_the_one_before_it() {
-    let client = Client::new("/nonexistent".into());
+    let client = Client::new("/nonexistent");
     let goal = Goal::Turn(Some(TurnId::numbered(2)));
     let mut attached = Attached::new(&client, attachment(4, None, goal)).unwrap();
     assert_eq!(feed(&mut attached, 5, "turn.queued", &json!({ "turn": "t2", "prompt": "x" })), None);
@@ -51,7 +51,7 @@ fn one_prompt_ends_with_its_own_turn_and_not_with_the_one_before_it() {
 
 #[test]
 fn a_new_sessions_goal_is_the_first_turn_it_queues() {
-    let client = Client::new("/nonexistent".into());
+    let client = Client::new("/nonexistent");
     let mut attached = Attached::new(&client, attachment(0, None, Goal::Turn(None))).unwrap();
     for (seq, turn) in [(1, "t1"), (2, "t2")] {
         feed(&mut attached, seq, "turn.queued", &json!({ "turn": turn, "prompt": "x" }));
@@ -62,7 +62,7 @@ fn a_new_sessions_goal_is_the_first_turn_it_queues() {
 
 #[test]
 fn a_question_of_history_is_not_asked_and_one_from_before_the_history_shown_is() {
-    let client = Client::new("/nonexistent".into());
+    let client = Client::new("/nonexistent");
     let open = json!({ "turn": { "id": "t3", "prompt": "x" }, "permissions": [question("p1")] });
     let goal = Goal::Turn(Some(TurnId::numbered(3))); // opens no input
     let mut attached = Attached::new(&client, attachment(4, Some(view(6, &open)), goal)).unwrap();
@@ -75,7 +75,7 @@ fn a_question_of_history_is_not_asked_and_one_from_before_the_history_shown_is()
 
 #[test]
 fn a_session_that_is_down_is_looked_at_again_only_once_history_is_over() {
-    let client = Client::new("/nonexistent".into());
+    let client = Client::new("/nonexistent");
     let stopped = view(2, &json!({ "phase": "idle" }));
     let mut attached =
         Attached::new(&client, attachment(0, Some(stopped), Goal::Turn(Some(TurnId::numbered(9))))).unwrap();

@@ -17,12 +17,12 @@ use tokio::time::{Instant, timeout};
 use super::life::{ready, settled};
 use super::{Context, START_WAIT, label, print, tell};
 use crate::args::agent::AdoptArgs;
-use crate::client::Terms;
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::running_agent::RunningAgent;
 use crate::spec::create;
-use crate::way::Way;
+use agentd_client::Terms;
+use agentd_client::Way;
 
 /// Time for the answer to `session/list`.
 const LIST: Duration = Duration::from_secs(30);

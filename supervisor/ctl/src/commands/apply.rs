@@ -17,10 +17,11 @@ use tokio::time::{Instant, sleep};
 use super::life::first;
 use super::{Context, apply_schedules, print};
 use crate::args::files::{ApplyArgs, DiffArgs, FilesArgs};
-use crate::client::Terms;
 use crate::error::{Error, exit};
 use crate::spec;
-use crate::stream::patiently;
+use agentd_client::Absence as _;
+use agentd_client::Terms;
+use agentd_client::patiently;
 use agentd_screen::terminal::{Screen, TextStyle};
 use agentd_specs::{Plan, WantedFiles, WantedSession, shown};
 
@@ -198,16 +199,20 @@ async fn applied(
                 match client.change_spec(view.id.as_str(), &plan.patch, Some(view.generation)).await {
                     Ok(changed) => return Ok(Outcome::of(changed.value.changes)),
                     // From now on the session begins with this terminal's environment.
-                    Err(error) if error.code() == Some(Code::SnapshotNeeded) && file.environment.snapshot.is_none() => {
+                    Err(error)
+                        if error.problem_code() == Some(Code::SnapshotNeeded)
+                            && file.environment.snapshot.is_none() =>
+                    {
                         file.environment.snapshot = Some(spec::send_terminal(client).await?);
                         continue;
                     }
-                    Err(error) => error,
+                    Err(error) => error.into(),
                 }
             }
         };
         // Another client created, changed or removed the session, or an earlier attempt did.
-        let is_stale = matches!(refused.code(), Some(Code::NameTaken | Code::GenerationChanged | Code::NoSuchSession));
+        let is_stale =
+            matches!(refused.problem_code(), Some(Code::NameTaken | Code::GenerationChanged | Code::NoSuchSession));
         let before = known.is_some();
         if !is_stale || since.elapsed() > PATIENCE {
             return Err(refused);
@@ -226,8 +231,8 @@ async fn applied(
 async fn named(context: &Context, name: &SessionName) -> Result<Option<SessionView>, Error> {
     match context.client.session(name.as_str()).await {
         Ok(found) => Ok(Some(found.value).filter(|view| view.spec.name.as_ref() == Some(name))),
-        Err(error) if error.code() == Some(Code::NoSuchSession) => Ok(None),
-        Err(error) => Err(error),
+        Err(error) if error.problem_code() == Some(Code::NoSuchSession) => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -10,7 +10,8 @@ use super::life::first;
 use super::schedule::{create, is_stale};
 use super::{Context, print};
 use crate::error::Error;
-use crate::stream::patiently;
+use agentd_client::Absence as _;
+use agentd_client::patiently;
 use agentd_screen::terminal::Screen;
 use agentd_specs::{WantedSchedule, shown};
 
@@ -101,7 +102,7 @@ async fn applied(
         }
         let done = match &known {
             None => create(&context.client, wanted).await.map(drop),
-            Some(view) => context.client.set_schedule(&wanted, view.generation).await.map(drop),
+            Some(view) => context.client.set_schedule(&wanted, view.generation).await.map(drop).map_err(Error::from),
         };
         attempts += 1;
         match done {

@@ -12,15 +12,17 @@ use super::waiting::tell_obstacles;
 use super::{Context, label, print, tell};
 use crate::args::RunArgs;
 use crate::args::run::ResultFormat;
-use crate::client::StreamStart;
 use crate::content;
 use crate::conversation::{Conversation, Item};
 use crate::document::DocumentForm;
 use crate::error::{Error, exit};
+use crate::machine::Machine;
 use crate::parent::completed;
 use crate::render::answers;
 use crate::spec::{create, is_no_prompt, spec};
-use crate::stream::{EventStream, Next};
+use crate::start::Starter;
+use agentd_client::StreamStart;
+use agentd_client::{EventStream, Next};
 use agentd_screen::terminal::Screen;
 
 /// The result as JSON: that of the session, with its id and name.
@@ -36,8 +38,8 @@ struct BatchResult<'a> {
 pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let RunArgs { spec: words, terms, output, rm, quiet } = args;
     is_no_prompt(&context.client, &words).await?;
-    let parts = content::parts(&words.files, &context.client.machine())?;
-    let (spec, prompt) = completed(&context.client, spec(words, &context.client.machine())?, parts).await?;
+    let parts = content::parts(&words.files, &Machine::of(&context.client))?;
+    let (spec, prompt) = completed(&context.client, spec(words, &Machine::of(&context.client))?, parts).await?;
     if spec.initial_prompt.is_none() && prompt.is_none() {
         let detail = "a batch session needs a prompt".to_owned();
         return Err(Error::Usage { detail, hint: "give a PROMPT, or `--prompt -` to read it".to_owned() });
@@ -71,8 +73,12 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
 async fn follow(context: &Context, view: &SessionView, quiet: bool) -> Result<Option<Completion>, Error> {
     let (id, label) = (view.id.to_string(), label(view));
     let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Setup)?;
-    let mut events =
-        EventStream::follow(context.client.clone(), id.clone(), StreamStart::After(0), context.starter.clone());
+    let mut events = EventStream::follow(
+        context.client.clone(),
+        id.clone(),
+        StreamStart::After(0),
+        context.starter.clone().map(Starter::reviver),
+    );
     let (mut conversation, mut is_stopped) = (Conversation::default(), false);
     if !quiet {
         tell_obstacles(view)?;
@@ -107,7 +113,7 @@ async fn follow(context: &Context, view: &SessionView, quiet: bool) -> Result<Op
                 }
             }
             Some(Next::Away) => tell("agentd is unreachable; agentctl reconnects when agentd is back")?,
-            Some(Next::Failed(error)) => return Err(error),
+            Some(Next::Failed(error)) => return Err(error.into()),
             Some(Next::Deleted) | None => {
                 return Err(Error::Session { detail: format!("session {label:?} was removed"), hint: None });
             }

@@ -15,6 +15,7 @@ use super::{Context, print, tell};
 use crate::args::CheckArgs;
 use crate::error::{Error, exit};
 use crate::prerequisite;
+use agentd_client::Error as ClientError;
 use agentd_screen::table::age;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::{self, Screen, TextStyle};
@@ -101,8 +102,8 @@ async fn round(
         row.checked = true;
         match result {
             Ok(report) => row.view.report = Some(report),
-            Err(Error::Problem { problem, .. }) if name.is_none() => row.view.problem = Some(problem.detail),
-            Err(error) => return Err(error),
+            Err(ClientError::Problem { problem, .. }) if name.is_none() => row.view.problem = Some(problem.detail),
+            Err(error) => return Err(error.into()),
         }
     }
     Ok(rows)

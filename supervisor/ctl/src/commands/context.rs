@@ -16,7 +16,8 @@ pub(super) async fn context(context: &Context, args: ContextArgs) -> Result<u8, 
     let document = match args.set {
         Some(set) if !args.items.is_empty() || args.replace || args.url.is_some() => {
             let mode = if args.replace { ContextMode::Replace } else { ContextMode::Merge };
-            let items = args.items.into_iter().map(|item| absolute(&context.client.machine(), &set, item)).collect();
+            let items =
+                args.items.into_iter().map(|item| absolute(&Machine::of(&context.client), &set, item)).collect();
             // A URL alone changes no item of the set.
             let sets = [(set, items)].into_iter().filter(|(_, items): &(_, Vec<_>)| args.replace || !items.is_empty());
             let change = ContextChange { mode, sets: sets.collect(), applet_url: args.url };
@@ -88,7 +89,7 @@ pub(super) async fn title(context: &Context, args: TitleArgs) -> Result<u8, Erro
     shown(context, &document.raw, document.value.status.title.as_deref())
 }
 
-fn shown(context: &Context, raw: &hyper::body::Bytes, text: Option<&str>) -> Result<u8, Error> {
+fn shown(context: &Context, raw: &[u8], text: Option<&str>) -> Result<u8, Error> {
     if context.json {
         context.print_document(raw)?;
     } else if let Some(text) = text {

@@ -9,16 +9,16 @@ use agentd_remote::GREETING;
 
 use super::Context;
 use crate::error::Error;
-use crate::way::{Way, trusted};
+use agentd_client::connect_trusted;
 
 /// Connects, writes the greeting, and forwards until one side ends. Then the other side has no reader or writer, so the
 /// process ends.
 pub(super) async fn dial(context: &Context) -> Result<u8, Error> {
-    let Way::Socket(path) = context.client.way() else {
+    let Some(path) = context.client.way().socket() else {
         let detail = "dial connects to a socket".to_owned();
         return Err(Error::Usage { detail, hint: "leave --url and --host out".to_owned() });
     };
-    let daemon = trusted(path).await?.into_std().map_err(Error::Setup)?;
+    let daemon = connect_trusted(path).await?.into_std().map_err(Error::Setup)?;
     daemon.set_nonblocking(false).map_err(Error::Setup)?;
     let requests = daemon.try_clone().map_err(Error::Setup)?;
     // A thread reads standard input: a runtime would wait for its read at the end of the process.

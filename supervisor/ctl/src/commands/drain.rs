@@ -6,8 +6,8 @@ use std::time::Duration;
 use agentd_api::drain::{ActiveSession, DrainView};
 
 use super::{Context, print, tell};
-use crate::client::Document;
 use crate::error::Error;
+use agentd_client::Document;
 
 /// Interval between progress reports.
 const PROGRESS: Duration = Duration::from_secs(1);

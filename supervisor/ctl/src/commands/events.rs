@@ -2,13 +2,12 @@
 
 use std::io::{self, Write};
 
-use http_body_util::BodyExt;
-
 use super::{Context, tell};
-use crate::client::StreamStart;
 use crate::error::Error;
 use crate::output::Reader;
-use crate::stream::{EventStream, Next};
+use crate::start::Starter;
+use agentd_client::StreamStart;
+use agentd_client::{EventStream, Next};
 
 pub(super) async fn events(
     context: &Context,
@@ -22,15 +21,14 @@ pub(super) async fn events(
     let mut out = io::stdout().lock();
     if !follow {
         let mut body = context.client.events(&id, from, false).await?;
-        while let Some(frame) = body.frame().await {
-            let broken = |source| Error::Broken { call: "GET events".into(), source };
-            let bytes = frame.map_err(broken)?.into_data().unwrap_or_default();
-            out.write_all(&bytes).map_err(Error::Output)?;
+        while let Some(line) = body.next().await? {
+            out.write_all(&line).and_then(|()| out.write_all(b"\n")).map_err(Error::Output)?;
         }
         out.flush().map_err(Error::Output)?;
         return Ok(0);
     }
-    let mut stream = EventStream::follow(context.client.clone(), id, from, context.starter.clone());
+    let mut stream =
+        EventStream::follow(context.client.clone(), id, from, context.starter.clone().map(Starter::reviver));
     let mut reader = Reader::of_stdout()?;
     loop {
         let next = tokio::select! {
@@ -45,7 +43,7 @@ pub(super) async fn events(
                     .map_err(Error::Output)?;
             }
             Some(Next::Away) => tell("agentd is unreachable; agentctl reconnects when agentd is back")?,
-            Some(Next::Failed(error)) => return Err(error),
+            Some(Next::Failed(error)) => return Err(error.into()),
             Some(Next::Deleted) | None => return Ok(0),
         }
     }

@@ -8,8 +8,8 @@ use super::{Context, tell};
 use crate::args::events::EventsArgs;
 use crate::error::Error;
 use crate::output::Reader;
-use crate::stream::Patience;
-use crate::stream::feed::{FeedQuery, FeedStream};
+use agentd_client::Patience;
+use agentd_client::{Error as ClientError, FeedQuery, FeedStream};
 
 /// Prints one event a line. Continues after the last event when the daemon was away.
 pub(super) async fn feed(context: &Context, args: EventsArgs) -> Result<u8, Error> {
@@ -35,12 +35,12 @@ pub(super) async fn feed(context: &Context, args: EventsArgs) -> Result<u8, Erro
                     out.flush().map_err(Error::Output)?;
                 }
                 Ok(None) => break,
-                Err(Error::Broken { .. }) if !no_follow => break,
-                Err(Error::Broken { .. }) => {
+                Err(ClientError::Broken { .. }) if !no_follow => break,
+                Err(ClientError::Broken { .. }) => {
                     let detail = "the stream of events broke".to_owned();
                     return Err(Error::Session { detail, hint: Some("repeat the command".to_owned()) });
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         if no_follow {

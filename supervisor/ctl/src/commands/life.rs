@@ -10,17 +10,19 @@ use tokio::time::Instant;
 use super::waiting::{asks, tell_new, tell_obstacles};
 use super::{Context, START_WAIT, STOP_WAIT, label, print, repository, tell};
 use crate::args::{NewArgs, TermsArgs};
-use crate::client::{Document, StreamStart, Terms};
 use crate::content;
 use crate::conversation::Conversation;
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::forget::Forgetting;
+use crate::machine::Machine;
 use crate::parent::completed;
 use crate::prerequisite::Missing;
 use crate::session;
 use crate::spec::{create, is_no_prompt, spec};
-use crate::stream::{self, EventStream, Next, patiently};
+use crate::start::Starter;
+use agentd_client::{self, EventStream, Next, patiently};
+use agentd_client::{Document, StreamStart, Terms};
 
 /// Number of events read to explain a failure; nearly always those of a whole launch.
 const EXPLAINING: u64 = 500;
@@ -39,8 +41,8 @@ pub(super) async fn new(context: &Context, args: NewArgs) -> Result<u8, Error> {
     // Bounded by a week, so that the sum with the present time does not overflow.
     let wait = args.ready.map(|time| time.0.min(Duration::from_hours(24 * 7)));
     let begun = Instant::now();
-    let parts = content::parts(&args.spec.files, &context.client.machine())?;
-    let (spec, prompt) = completed(&context.client, spec(args.spec, &context.client.machine())?, parts).await?;
+    let parts = content::parts(&args.spec.files, &Machine::of(&context.client))?;
+    let (spec, prompt) = completed(&context.client, spec(args.spec, &Machine::of(&context.client))?, parts).await?;
     let document = create(&context.client, spec, args.terms.into()).await?;
     if let Some(prompt) = prompt {
         context.client.prompt(document.value.id.as_str(), &prompt).await?;
@@ -80,8 +82,9 @@ pub(super) async fn stop(context: &Context, sessions: &[String], no_wait: bool) 
 
 async fn stop_one(context: &Context, session: &str, no_wait: bool) -> Result<u8, Error> {
     let id = match context.client.find(session).await {
-        Err(error) if error.code() == Some(Code::SessionUnreadable) => {
-            return context.client.stop_set_aside(session).await.map(|()| 0);
+        Err(error) if error.problem_code() == Some(Code::SessionUnreadable) => {
+            context.client.stop_set_aside(session).await?;
+            return Ok(0);
         }
         found => found?.value.id,
     };
@@ -132,11 +135,15 @@ pub(super) async fn settled(
     }
     let (id, after) = (document.value.id.to_string(), document.value.status.last_seq);
     let mut told = tell_obstacles(&document.value)?;
-    let mut events =
-        EventStream::follow(context.client.clone(), id.clone(), StreamStart::After(after), context.starter.clone());
+    let mut events = EventStream::follow(
+        context.client.clone(),
+        id.clone(),
+        StreamStart::After(after),
+        context.starter.clone().map(Starter::reviver),
+    );
     while !document.value.status.phase.is_settled() {
         let Ok(next) = tokio::time::timeout_at(until, events.next()).await else {
-            return patiently(|| context.client.session(&id)).await;
+            return Ok(patiently(|| context.client.session(&id)).await?);
         };
         match next {
             Some(Next::Record { line, .. }) => match Event::parse(&line)?.body {
@@ -157,7 +164,7 @@ pub(super) async fn settled(
                 _ => {}
             },
             Some(Next::Away) => tell("agentd is unreachable; agentctl reconnects when agentd is back")?,
-            Some(Next::Failed(error)) => return Err(error),
+            Some(Next::Failed(error)) => return Err(error.into()),
             Some(Next::Deleted) | None => {
                 return Err(Error::Session { detail: format!("session {id:?} was removed"), hint: None });
             }
@@ -171,8 +178,8 @@ pub(super) async fn rm(context: &Context, sessions: &[String], force: bool, keep
     for session in sessions {
         let removed = async {
             let found = match context.client.find(session).await {
-                Err(error) if error.code() == Some(Code::SessionUnreadable) => {
-                    return context.client.delete(session, force).await;
+                Err(error) if error.problem_code() == Some(Code::SessionUnreadable) => {
+                    return context.client.delete(session, force).await.map_err(Error::from);
                 }
                 found => found?.value,
             };
@@ -241,7 +248,7 @@ pub(super) async fn ready(context: &Context, view: &SessionView, wait: Option<Du
 async fn explain(context: &Context, id: &str, failure: &mut Failure) {
     let mut conversation = Conversation::default();
     // Without events the message is the only explanation.
-    let Ok(events) = stream::recent(&context.client, id, EXPLAINING).await else { return };
+    let Ok(events) = context.client.recent(id, EXPLAINING).await else { return };
     for event in &events {
         conversation.apply(event);
     }
@@ -284,7 +291,7 @@ mod tests {
 
     #[test]
     fn of_several_the_first_failure_is_the_status() {
-        let client = crate::client::Client::new("/nowhere".into());
+        let client = agentd_client::Client::new("/nowhere");
         let context =
             Context { client, starter: None, json: false, form: DocumentForm::Json, verbose: false, no_start: true };
         let refused = || Err(Problem::new(Code::WrongPhase, "it runs").into());

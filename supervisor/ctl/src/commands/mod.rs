@@ -54,13 +54,15 @@ use agentd_api::session::SessionView;
 use agentd_remote::{Hosts, SshHost};
 
 use crate::args::{Cli, Command, Global, NoteCommand};
-use crate::client::Client;
+use crate::connector::by_ssh;
 use crate::document::DocumentForm;
 use crate::documents;
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::reach::reach;
 use crate::start::{Starter, home_directory};
-use crate::way::Way;
+use agentd_client::Client;
+use agentd_client::Way;
 use agentd_screen::table::Table;
 use agentd_screen::terminal::{self, Screen};
 
@@ -122,7 +124,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
     let of_this_machine = cli.command.of_this_machine();
     let mut context = Context::new(&global, of_this_machine.is_some() || is_of_all)?;
     if let Some(what) = of_this_machine {
-        context.client.machine().only_this(what)?;
+        Machine::of(&context.client).only_this(what)?;
     }
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
@@ -238,7 +240,7 @@ impl Context {
         if let Some(host) = chosen_host(global, is_of_this_machine)? {
             let host = host.program(text("AGENTD_HOST_PROGRAM")).socket(global.socket.clone());
             let host = if global.no_start { host.without_start() } else { host };
-            let client = Client::by(Way::Ssh(host));
+            let client = Client::by(by_ssh(host));
             return Ok(Self { client, starter: None, json, form, verbose: global.verbose, no_start });
         }
         if let Some(url) = global.url.clone().or_else(|| text("AGENTD_URL").filter(|_| global.socket.is_none())) {

@@ -12,12 +12,12 @@ use agentd_screen::terminal::Screen;
 /// Reloads the configuration. Returns exit status 1 if a part of the files is not in force.
 pub(super) async fn reload(context: &Context, dry_run: bool) -> Result<u8, Error> {
     let document = if dry_run {
-        context.client.foresee_reload().await.map_err(|error| match error.code() {
+        context.client.foresee_reload().await.map_err(|error| match error.problem_code() {
             Some(Code::MethodNotAllowed | Code::NoSuchPath) => Error::Session {
                 detail: "the running agentd is too old for --dry-run; nothing was changed".to_owned(),
                 hint: Some("agentctl config check checks the files without a daemon".to_owned()),
             },
-            _ => error,
+            _ => error.into(),
         })?
     } else {
         context.client.reload().await?
@@ -87,7 +87,7 @@ mod tests {
             write!(stream, "HTTP/1.1 405 No\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
             request
         });
-        let client = crate::client::Client::new(socket);
+        let client = agentd_client::Client::new(socket);
         let context = Context {
             client,
             starter: None,

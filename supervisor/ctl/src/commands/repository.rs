@@ -8,9 +8,10 @@ use agentd_api::session::{Phase, SessionView};
 
 use super::{Context, label, tell};
 use crate::args::repository::{AddArgs, MomentArgs, RepositoryCommand};
-use crate::client::Document;
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::repository::{address, head};
+use agentd_client::Document;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
 
@@ -41,7 +42,7 @@ pub(super) async fn repository(context: &Context, command: RepositoryCommand) ->
 
 async fn add(context: &Context, args: AddArgs) -> Result<u8, Error> {
     let found = context.client.find(&args.session).await?.value;
-    let machine = context.client.machine();
+    let machine = Machine::of(&context.client);
     let AddArgs { source, branch, name, path, depth, secret, worktree, moment, .. } = args;
     let repository = if worktree {
         RepositorySpec { branch, name, ..RepositorySpec::worktree_of(machine.absolute(Path::new(&source))?) }

@@ -16,10 +16,10 @@ use jiff::tz::TimeZone;
 use super::life::first;
 use super::{Context, print, tell};
 use crate::args::schedule::{AddArgs, ConcurrencyArg, ScheduleCommand};
-use crate::client::{Client, Document};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::spec::{is_no_prompt, prompt_text, send_terminal, spec};
+use agentd_client::{Client, Document};
 use agentd_screen::table::{Cut, Table, age, span};
 use agentd_screen::terminal::Screen;
 
@@ -50,7 +50,7 @@ pub(super) async fn schedule(context: &Context, command: ScheduleCommand) -> Res
             let mut status = 0;
             for schedule in &schedules {
                 let removed = context.client.remove_schedule(schedule).await;
-                status = first(context, status, removed.map(|()| 0));
+                status = first(context, status, removed.map(|()| 0).map_err(Error::from));
             }
             Ok(status)
         }
@@ -62,7 +62,7 @@ async fn add(context: &Context, args: AddArgs) -> Result<u8, Error> {
     if args.session.is_none() {
         is_no_prompt(&context.client, &args.spec).await?;
     }
-    let added = create(&context.client, requested(args, &context.client.machine(), Timestamp::now())?).await?;
+    let added = create(&context.client, requested(args, &Machine::of(&context.client), Timestamp::now())?).await?;
     if context.json {
         context.print_document(&added.raw)?;
     } else if let Some(next) = added.value.next {
@@ -81,7 +81,7 @@ pub(super) async fn create(client: &Client, mut spec: ScheduleSpec) -> Result<Do
     {
         session.environment.snapshot = Some(send_terminal(client).await?);
     }
-    client.add_schedule(&spec).await
+    Ok(client.add_schedule(&spec).await?)
 }
 
 fn usage(detail: impl Into<String>, hint: impl Into<String>) -> Error {
@@ -278,7 +278,7 @@ fn history(runs: &[ScheduleRun], screen: Screen) -> Table {
 
 /// Reports whether a schedule has this name already, or was removed meanwhile.
 pub(super) fn is_stale(error: &Error) -> bool {
-    matches!(error.code(), Some(Code::NameTaken | Code::GenerationChanged | Code::NoSuchSchedule))
+    matches!(error.problem_code(), Some(Code::NameTaken | Code::GenerationChanged | Code::NoSuchSchedule))
 }
 
 #[cfg(test)]

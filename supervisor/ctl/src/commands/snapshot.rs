@@ -7,8 +7,8 @@ use jiff::Timestamp;
 
 use super::{Context, print, tell};
 use crate::args::SnapshotCommand;
-use crate::client::Document;
 use crate::error::Error;
+use agentd_client::Document;
 use agentd_screen::table::age;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;

@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 use super::confirm::confirmed;
 use super::{Context, label, print, tell};
 use crate::args::spec::SetArgs;
-use crate::client::Document;
 use crate::error::Error;
 use crate::spec_patch;
+use agentd_client::Document;
 
 /// Sets fields of the specification.
 pub(super) async fn set(context: &Context, args: SetArgs) -> Result<u8, Error> {
@@ -42,7 +42,8 @@ pub(super) async fn edit(context: &Context, session: &str) -> Result<u8, Error> 
         let sent = match toml::from_str::<Map<String, Value>>(&edited) {
             Ok(after) => {
                 let patch = SpecPatch(agentd_specs::between(&before, &after));
-                context.client.change_spec(found.id.as_str(), &patch, Some(found.generation)).await
+                let changed = context.client.change_spec(found.id.as_str(), &patch, Some(found.generation)).await;
+                changed.map_err(Error::from)
             }
             Err(error) => {
                 let detail = format!("the document is not valid TOML: {}", error.message());
@@ -54,7 +55,7 @@ pub(super) async fn edit(context: &Context, session: &str) -> Result<u8, Error> 
             Err(error) => error,
         };
         // Another edit of the same document cannot help against a change by another client.
-        let may_help = error.code() != Some(Code::GenerationChanged) && io::stdin().is_terminal();
+        let may_help = error.problem_code() != Some(Code::GenerationChanged) && io::stdin().is_terminal();
         if may_help {
             error.report(None);
             if confirmed("edit it again?").await? == Some(true) {

@@ -30,8 +30,8 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     let (rm, quiet, terms) = (args.rm, args.quiet, args.terms.into());
     is_no_prompt(&context.client, &args.spec).await?;
     agent::offer(context, &args.spec).await?;
-    let parts = content::parts(&args.spec.files, &context.client.machine())?;
-    let (spec, prompt) = completed(&context.client, spec(args.spec, &context.client.machine())?, parts).await?;
+    let parts = content::parts(&args.spec.files, &Machine::of(&context.client))?;
+    let (spec, prompt) = completed(&context.client, spec(args.spec, &Machine::of(&context.client))?, parts).await?;
     let mut goal = if spec.initial_prompt.is_some() { Goal::Turn(None) } else { Goal::Talk };
     let view = create(&context.client, spec, terms).await?.value;
     let (id, label) = (view.id.to_string(), label(&view));
@@ -42,7 +42,7 @@ pub(super) async fn run(context: &Context, args: RunArgs) -> Result<u8, Error> {
     if goal == Goal::Talk && !quiet {
         greet(context, &view, &agent, &label)?;
     }
-    let (directory, is_here) = (context.directory_of(&view), context.client.machine() == Machine::This);
+    let (directory, is_here) = (context.directory_of(&view), Machine::of(&context.client) == Machine::This);
     let attachment = Attachment {
         agent,
         directory,
@@ -105,7 +105,7 @@ pub(super) async fn prompt(context: &Context, args: PromptArgs) -> Result<u8, Er
     let PromptArgs { session, text, files, schema, no_wait } = args;
     let request = PromptRequest {
         prompt: prompt_text(&text.join(" "))?,
-        parts: content::parts(&files, &context.client.machine())?,
+        parts: content::parts(&files, &Machine::of(&context.client))?,
         schema: schema.as_deref().map(read_schema).transpose()?,
     };
     let view = context.client.find(&session).await?.value;
@@ -160,7 +160,7 @@ pub(super) async fn answer(context: &Context, args: AnswerArgs) -> Result<u8, Er
 impl Context {
     /// Returns the session's directory, if it is on this machine.
     fn directory_of(&self, view: &SessionView) -> Option<PathBuf> {
-        (self.client.machine() == Machine::This).then(|| view.spec.directory.clone())
+        (Machine::of(&self.client) == Machine::This).then(|| view.spec.directory.clone())
     }
 
     fn attachment(&self, id: &str, label: &str) -> Attachment {

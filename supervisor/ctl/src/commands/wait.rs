@@ -8,9 +8,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{Context, tell};
 use crate::args::wait::{WaitArgs, Wanted};
-use crate::client::{Document, StreamStart};
 use crate::error::Error;
-use crate::stream::{EventStream, Next, patiently};
+use crate::start::Starter;
+use agentd_client::{Document, Error as ClientError, StreamStart};
+use agentd_client::{EventStream, Next, patiently};
 
 /// Time between two looks at a session without events: some conditions are in no journal.
 const LOOK: Duration = Duration::from_secs(1);
@@ -35,7 +36,8 @@ async fn wait_for(context: &Context, session: &str, wanted: &Wanted, until: Inst
     if context.verbose {
         tell(&format!("waiting for {wanted}: {}", wanted.present(&found.value)))?;
     }
-    let mut events = EventStream::follow(context.client.clone(), id.clone(), after, context.starter.clone());
+    let mut events =
+        EventStream::follow(context.client.clone(), id.clone(), after, context.starter.clone().map(Starter::reviver));
     while !wanted.holds(&found.value) {
         if wanted.is_hopeless(&found.value) {
             return Err(hopeless(session, wanted, &found.value));
@@ -45,7 +47,9 @@ async fn wait_for(context: &Context, session: &str, wanted: &Wanted, until: Inst
         }
         // An event is the reason to look again at once.
         match timeout_at(until.min(Instant::now() + LOOK), events.next()).await {
-            Ok(Some(Next::Failed(error))) if error.code() != Some(Code::NoSuchSession) => return Err(error),
+            Ok(Some(Next::Failed(error))) if error.problem_code() != Some(Code::NoSuchSession) => {
+                return Err(error.into());
+            }
             Ok(_) => tokio::time::sleep_until(until.min(Instant::now() + PAUSE)).await,
             Err(_) => {}
         }
@@ -63,12 +67,12 @@ async fn wait_for(context: &Context, session: &str, wanted: &Wanted, until: Inst
 
 /// Returns the session; `None` if its absence is what the caller waits for.
 fn present(
-    found: Result<Document<SessionView>, Error>,
+    found: Result<Document<SessionView>, ClientError>,
     wanted: &Wanted,
 ) -> Result<Option<Document<SessionView>>, Error> {
     match found {
-        Err(error) if *wanted == Wanted::Deleted && error.code() == Some(Code::NoSuchSession) => Ok(None),
-        found => found.map(Some),
+        Err(error) if *wanted == Wanted::Deleted && error.problem_code() == Some(Code::NoSuchSession) => Ok(None),
+        found => Ok(Some(found?)),
     }
 }
 

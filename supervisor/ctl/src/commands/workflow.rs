@@ -13,6 +13,7 @@ use super::environment::allow_file;
 use super::{Context, label, print, tell};
 use crate::args::workflow::{UseArgs, WorkflowCommand};
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::workflow::of_source;
 use agentd_screen::terminal::Screen;
 
@@ -24,7 +25,7 @@ const LOOK: Duration = Duration::from_millis(100);
 pub(super) async fn workflow(context: &Context, command: WorkflowCommand) -> Result<u8, Error> {
     match command {
         WorkflowCommand::Use(UseArgs { session, source, path, secret, no_wait }) => {
-            let wanted = of_source(&source, path, secret, &context.client.machine())?;
+            let wanted = of_source(&source, path, secret, &Machine::of(&context.client))?;
             change(context, &session, Some(wanted), no_wait).await
         }
         WorkflowCommand::Clear { session, no_wait } => change(context, &session, None, no_wait).await,

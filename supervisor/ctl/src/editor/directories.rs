@@ -11,7 +11,7 @@ use serde_json::{Map, json};
 use super::host::{is_same_directory, tell};
 use super::refusal;
 use super::wire::{INVALID_PARAMS, Refusal};
-use crate::client::Client;
+use agentd_client::Client;
 
 /// Refuses relative paths.
 pub(super) fn check(given: &[PathBuf]) -> Result<(), Refusal> {
@@ -32,7 +32,7 @@ pub(super) async fn change(client: &Client, view: &SessionView, given: &[PathBuf
         return Ok(());
     }
     let patch = SpecPatch(Map::from_iter([("directories".to_owned(), json!(given))]));
-    client.change_spec(view.id.as_str(), &patch, None).await.map_err(|error| refusal::of(&error))?;
+    client.change_spec(view.id.as_str(), &patch, None).await.map_err(|error| refusal::of(&error.into()))?;
     if !view.status.phase.is_over() {
         let text = "the agent gets the additional directories of the editor with the next launch; agentctl stop and \
                     agentctl resume apply them now";

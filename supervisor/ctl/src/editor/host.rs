@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::permission::Shows;
 use super::requests::Offers;
 use super::wire::Out;
-use crate::client::{Client, Terms};
 use crate::error::Error;
 use crate::reach::reach;
 use crate::start::Starter;
+use agentd_client::Absence as _;
+use agentd_client::{Client, Terms};
 
 /// Time for which a daemon that is being restarted is waited for.
 const AWAY: Duration = Duration::from_secs(5);
@@ -76,8 +77,10 @@ impl Host {
             }
             match client.resume(id, None, false, self.options.terms).await {
                 // Another client was faster.
-                Err(error) if error.code() == Some(Code::WrongPhase) && since.elapsed() < ENDING => sleep(PAUSE).await,
-                Err(error) => return Err(error),
+                Err(error) if error.problem_code() == Some(Code::WrongPhase) && since.elapsed() < ENDING => {
+                    sleep(PAUSE).await
+                }
+                Err(error) => return Err(error.into()),
                 Ok(resumed) => return Ok(resumed.value),
             }
         }

@@ -38,9 +38,9 @@ use std::time::Duration;
 use tokio::task::LocalSet;
 use tokio::time::{Instant, sleep};
 
-use crate::client::Client;
 use crate::error::Error;
 use crate::start::Starter;
+use agentd_client::Client;
 use host::Host;
 pub(crate) use host::Options;
 use permission::Shows;

@@ -1,6 +1,7 @@
 //! Turns errors of this program into errors that an editor shows.
 
 use agentd_api::Code;
+use agentd_client::Error as ClientError;
 use serde_json::json;
 
 use super::wire::{INTERNAL_ERROR, INVALID_PARAMS, NOT_FOUND, Refusal};
@@ -17,14 +18,14 @@ pub(super) fn of(error: &Error) -> Refusal {
         refusal.message.push_str("\nhint: ");
         refusal.message.push_str(&hint);
     }
-    if let Error::Problem { problem, .. } = error {
+    if let Error::Client(ClientError::Problem { problem, .. }) = error {
         refusal.data = Some(json!({ "code": problem.code }));
     }
     refusal
 }
 
 fn code(error: &Error) -> i64 {
-    match error.code() {
+    match error.problem_code() {
         Some(Code::NoSuchSession) => NOT_FOUND,
         Some(
             Code::MalformedRequest
@@ -41,7 +42,7 @@ fn code(error: &Error) -> i64 {
 
 fn text(error: &Error) -> String {
     match error {
-        Error::Problem { problem, .. } if !problem.prerequisites.is_empty() => {
+        Error::Client(ClientError::Problem { problem, .. }) if !problem.prerequisites.is_empty() => {
             let plain = Screen { terminal: false, colour: false };
             let mut text = "prerequisites of the session are not met".to_owned();
             for report in &problem.prerequisites {

@@ -19,8 +19,8 @@ use super::requests::Offers;
 use super::seen;
 use super::server::Server;
 use super::wire::Out;
-use crate::client::{Client, Terms};
-use crate::way::{Dial, Way};
+use crate::connector::{Dial, inside};
+use agentd_client::{Client, Terms};
 
 /// Number of messages that wait in each direction. A message can have megabytes.
 const QUEUE: usize = 16;
@@ -44,7 +44,7 @@ pub fn serve(
     let spec = SessionSpec { agent, ..SessionSpec::new("") };
     let options = Arc::new(Options { spec, terms: Terms { wait, force, degraded } });
     let host = Host {
-        client: Client::by(Way::Inside(dial)),
+        client: Client::by(inside(dial)),
         starter: None,
         options,
         out: Out::new(sender),

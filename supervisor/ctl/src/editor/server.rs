@@ -340,7 +340,7 @@ async fn create(host: Host, id: Id, open: Open, opened: mpsc::Sender<Opened>) {
 async fn reopen(host: Host, id: Id, kind: Kind, name: String, open: Open, commands: mpsc::Receiver<Command>) {
     let found = async {
         let client = host.reach().await.map_err(|error| refusal::of(&error))?;
-        let view = client.session(&name).await.map_err(|error| refusal::of(&error))?.value;
+        let view = client.session(&name).await.map_err(|error| refusal::of(&error.into()))?.value;
         if !is_same_directory(&open.cwd, &view.spec.directory).await {
             let (own, given) = (view.spec.directory.display(), open.cwd.display());
             let text = format!("session {name} works in {own}, and not in {given}; open it there");
@@ -363,7 +363,7 @@ async fn reopen(host: Host, id: Id, kind: Kind, name: String, open: Open, comman
 }
 
 async fn listed(host: &Host, asked: &list::Asked) -> Result<Box<RawValue>, Refusal> {
-    let listed = async { host.reach().await?.list(None).await };
+    let listed = async { Ok::<_, Error>(host.reach().await?.list(None).await?) };
     let sessions = listed.await.map_err(|error| refusal::of(&error))?.value.sessions;
     let mut matching: Vec<PathBuf> = Vec::new();
     if let Some(cwd) = &asked.cwd {
@@ -384,12 +384,12 @@ async fn listed(host: &Host, asked: &list::Asked) -> Result<Box<RawValue>, Refus
 async fn deleted(host: &Host, session: &str) -> Result<Box<RawValue>, Error> {
     let client = host.reach().await?;
     let view = match client.session(session).await {
-        Err(error) if error.code() == Some(Code::NoSuchSession) => return Ok(raw(&json!({}))),
+        Err(error) if error.problem_code() == Some(Code::NoSuchSession) => return Ok(raw(&json!({}))),
         view => view?.value,
     };
     let forgetting = Forgetting::prepare(&client, &view, false).await;
     match client.delete(session, true).await {
-        Err(error) if error.code() != Some(Code::NoSuchSession) => Err(error),
+        Err(error) if error.problem_code() != Some(Code::NoSuchSession) => Err(error.into()),
         _ => {
             if let Some(line) = forgetting.finish(&view).await {
                 tell(session, &line);

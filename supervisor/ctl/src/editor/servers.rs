@@ -14,7 +14,7 @@ use serde_json::{Map, Value, json};
 use super::host::tell;
 use super::refusal;
 use super::wire::Refusal;
-use crate::client::Client;
+use agentd_client::Client;
 
 /// A server as the protocol has it: a program on stdio, or an address.
 #[derive(Deserialize)]
@@ -54,7 +54,7 @@ pub(super) async fn change(client: &Client, view: &SessionView, given: &[Value])
         return Ok(());
     }
     let patch = SpecPatch(Map::from_iter([("mcp".to_owned(), Value::Object(changes))]));
-    client.change_spec(id, &patch, None).await.map_err(|error| refusal::of(&error))?;
+    client.change_spec(id, &patch, None).await.map_err(|error| refusal::of(&error.into()))?;
     if !view.status.phase.is_over() {
         let text = "the agent gets the MCP servers of the editor with the next launch; agentctl stop and agentctl \
                     resume apply them now";

@@ -32,11 +32,13 @@ use super::seen::Seen;
 use super::settings::{self, Changed, PATIENCE, Settings};
 use super::wire::{CANCELLED, INTERNAL_ERROR, Id, Message, NOT_FOUND, Refusal, raw};
 use super::{content, outcome, refusal};
-use crate::client::{Client, StreamStart};
 use crate::conversation::{Conversation, Item};
 use crate::error::Error;
 use crate::failure::Failure;
-use crate::stream::{EventStream, Next, patiently};
+use crate::start::Starter;
+use agentd_client::Absence as _;
+use agentd_client::{Client, Error as ClientError, StreamStart};
+use agentd_client::{EventStream, Next, patiently};
 
 /// Time after a failure in which an event may explain it.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -134,7 +136,12 @@ impl Session {
         let permissions = Permissions::new(&name, host.shows);
         let requests = Requests::new(&name, host.offers);
         Self {
-            stream: EventStream::follow(client.clone(), session.clone(), StreamStart::After(0), starter),
+            stream: EventStream::follow(
+                client.clone(),
+                session.clone(),
+                StreamStart::After(0),
+                starter.map(Starter::reviver),
+            ),
             host,
             client,
             permissions,
@@ -189,7 +196,9 @@ impl Session {
             Some(Next::Record { seq, line }) => return self.record(seq, &line).await,
             Some(Next::Away) => tell(&self.name, "agentd is unreachable; the session continues"),
             Some(Next::Failed(error)) => {
-                let is_away = error.is_absence() || matches!(error, Error::Away { .. } | Error::Managed { .. });
+                let error = Error::from(error);
+                let is_away = error.is_absence()
+                    || matches!(error, Error::Client(ClientError::Away { .. }) | Error::Managed { .. });
                 self.fail(&refusal::of(&error)).await;
                 if self.opening.is_some() || !is_away {
                     return self.give_up(refusal::of(&error)).await;
@@ -528,7 +537,7 @@ impl Session {
         // With the key, a repeated request is one prompt.
         let send = async || patiently(|| self.client.prompt_once(&self.id, request, &key)).await;
         let accepted = match send().await {
-            Err(error) if error.code() == Some(Code::WrongPhase) => {
+            Err(error) if error.problem_code() == Some(Code::WrongPhase) => {
                 self.host.woken(&self.client, &self.id).await?;
                 send().await?
             }
@@ -549,7 +558,7 @@ impl Session {
             }
             done
         };
-        self.report(cancelled);
+        self.report(cancelled.map_err(Error::from));
     }
 
     async fn withdrawn(&mut self, id: &str) -> ControlFlow<()> {
@@ -562,7 +571,7 @@ impl Session {
         if let Some(prompt) = self.prompts.iter().find(|prompt| prompt.id.get() == id) {
             self.cancelling = true;
             let cancelled = patiently(|| self.client.cancel_turn(&self.id, &prompt.turn)).await;
-            self.report(cancelled);
+            self.report(cancelled.map_err(Error::from));
         }
         Continue(())
     }
@@ -571,14 +580,14 @@ impl Session {
         match self.permissions.answered(id, outcome.clone(), self.cancelling) {
             Some(Ok((permission, answer))) => {
                 let answered = patiently(|| self.client.answer(&self.id, &permission, &answer)).await;
-                self.report(answered.map(drop));
+                self.report(answered.map(drop).map_err(Error::from));
             }
             Some(Err(why)) => tell(&self.name, &why),
             None => {}
         }
         if let Some(answer) = self.requests.answered(id, &outcome) {
             let answered = patiently(|| self.client.answer_request(&self.id, &answer)).await;
-            self.report(answered);
+            self.report(answered.map_err(Error::from));
         }
     }
 
@@ -587,7 +596,7 @@ impl Session {
         match done {
             Err(error)
                 if matches!(
-                    error.code(),
+                    error.problem_code(),
                     Some(Code::PermissionAnswered | Code::NoSuchRequest | Code::WrongPhase | Code::NoSuchTurn)
                 ) => {}
             Err(error) => tell(&self.name, &agentd_api::chain(&error)),

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::refusal;
 use super::wire::{INTERNAL_ERROR, INVALID_PARAMS, Message, Refusal, params};
-use crate::client::Client;
+use agentd_client::Client;
 
 /// Time limit for an agent to set an option.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -190,7 +190,7 @@ struct Wish {
 pub(super) async fn change(client: &Client, id: &str, method: &str, given: &RawValue) -> Result<Changed, Refusal> {
     let wish: Wish = params(given)?;
     let missing = |name: &str| Refusal::new(INVALID_PARAMS, format!("the parameter {name:?} is missing"));
-    let offered = client.options(id).await.map_err(|error| refusal::of(&error))?.value.options;
+    let offered = client.options(id).await.map_err(|error| refusal::of(&error.into()))?.value.options;
     let (option, value) = match method {
         "session/set_mode" => ("mode".to_owned(), wish.mode_id.ok_or_else(|| missing("modeId"))?),
         "session/set_model" => ("model".to_owned(), wish.model_id.ok_or_else(|| missing("modelId"))?),
@@ -217,7 +217,7 @@ pub(super) async fn change(client: &Client, id: &str, method: &str, given: &RawV
         None => json!({ "options": { known.id.clone(): value } }),
     };
     let Value::Object(patch) = patch else { return Err(Refusal::new(INTERNAL_ERROR, "the change is no object")) };
-    client.change_spec(id, &SpecPatch(patch), None).await.map_err(|error| refusal::of(&error))?;
+    client.change_spec(id, &SpecPatch(patch), None).await.map_err(|error| refusal::of(&error.into()))?;
     Ok(Changed { option: known.id.clone(), value })
 }
 
@@ -225,7 +225,7 @@ pub(super) async fn change(client: &Client, id: &str, method: &str, given: &RawV
 pub(super) async fn unset(client: &Client, id: &str, changed: &Changed) -> Refusal {
     let view = match client.session(id).await {
         Ok(view) => view.value,
-        Err(error) => return refusal::of(&error),
+        Err(error) => return refusal::of(&error.into()),
     };
     let applied = view.status.conditions.iter().find(|condition| condition.kind == ConditionType::OptionsApplied);
     let why = applied.filter(|condition| condition.status == ConditionStatus::False);

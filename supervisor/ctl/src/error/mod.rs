@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::{Code, Problem};
+use agentd_client::{Absence, Error as ClientError};
 use agentd_remote::RemoteError;
-use hyper::body::Bytes;
 
 pub(crate) use new_plugin::NewError;
 pub(crate) use service::ServiceError;
@@ -41,39 +41,18 @@ pub(crate) mod exit {
 /// Reason why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Error {
-    #[error("{}", problem.detail)]
-    Problem {
-        problem: Box<Problem>,
-        /// The unchanged document, including fields that this version does not know.
-        raw: Bytes,
-    },
-    #[error("cannot reach agentd at {place}")]
-    Unreachable { place: String, source: io::Error },
-    #[error(transparent)]
-    Remote(#[from] RemoteError),
-    #[error(transparent)]
-    Distrusted(#[from] crate::trust::Distrust),
-    #[error("agentd at {place} did not answer {call} within {seconds} s")]
-    Silent { place: String, call: String, seconds: u64 },
-    #[error("lost the connection to agentd during {call}")]
-    Broken { call: String, source: hyper::Error },
-    #[error("agentd was unreachable for {seconds} s")]
-    Away { seconds: u64, source: Option<Box<Error>> },
-    #[error("agentd answered {call} with status {status} and a body that this version cannot read")]
-    Answer { call: String, status: u16, source: Option<serde_json::Error> },
     #[error("agentd sent an event that cannot be read")]
     Event(#[from] agentd_api::event::InvalidEvent),
+    /// A call has no answer.
+    #[error(transparent)]
+    Client(ClientError),
+    #[error(transparent)]
+    Remote(#[from] RemoteError),
     #[error("cannot start agentd: {what}")]
     NotStarted { what: String, hint: String, last_lines: Vec<String>, source: Option<io::Error> },
     /// A service manager runs agentd, and agentctl must not start it.
     #[error("{what}")]
     Managed { what: String, hint: String },
-    #[error("session id {given:?} is ambiguous: {}", candidates.join(", "))]
-    Ambiguous { given: String, candidates: Vec<String> },
-    #[error("{url:?} is not an address of agentd")]
-    Url { url: String },
-    #[error("agentd at {url} requires its token")]
-    NoToken { url: String },
     #[error("cannot encode the request")]
     Request(#[source] serde_json::Error),
     #[error("cannot print the document as YAML: {reason}")]
@@ -119,22 +98,44 @@ pub(crate) enum Error {
     Hopeless { detail: String, hint: String },
 }
 
+impl From<ClientError> for Error {
+    /// Takes an error of this program's own part out of the client's error.
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Connect(source) => match source.downcast::<RemoteError>() {
+                Ok(own) => Self::Remote(*own),
+                Err(source) => Self::Client(ClientError::Connect(source)),
+            },
+            ClientError::Revive(source) => match source.downcast::<Self>() {
+                Ok(own) => *own,
+                Err(source) => Self::Client(ClientError::Revive(source)),
+            },
+            other => Self::Client(other),
+        }
+    }
+}
+
 impl From<Problem> for Error {
     fn from(problem: Problem) -> Self {
-        let raw = serde_json::to_vec(&problem).unwrap_or_default().into();
-        Self::Problem { problem: Box::new(problem), raw }
+        Self::Client(problem.into())
+    }
+}
+
+impl Absence for Error {
+    fn is_absence(&self) -> bool {
+        match self {
+            Self::Client(error) => error.is_absence(),
+            Self::Remote(error) => matches!(error, RemoteError::Unreachable { .. } | RemoteError::Late { .. }),
+            _ => false,
+        }
     }
 }
 
 impl Error {
     pub(crate) fn exit_status(&self) -> u8 {
         match self {
-            Self::Problem { problem, .. } if matches!(problem.status, 409 | 412 | 429) => exit::REFUSED,
-            Self::Unreachable { .. }
-            | Self::Remote(RemoteError::Unreachable { .. } | RemoteError::Late { .. })
-            | Self::Distrusted(_)
-            | Self::Silent { .. }
-            | Self::Away { .. }
+            Self::Client(error) => of_client(error),
+            Self::Remote(RemoteError::Unreachable { .. } | RemoteError::Late { .. })
             | Self::NotStarted { .. }
             | Self::Managed { .. } => exit::UNREACHABLE,
             Self::Usage { .. } | Self::Remote(_) => exit::USAGE,
@@ -145,61 +146,36 @@ impl Error {
         }
     }
 
-    /// Reports whether no daemon answered, or a daemon that is about to stop or has just started.
-    pub(crate) fn is_absence(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Broken { .. } | Self::Silent { .. })
-            || matches!(self, Self::Remote(RemoteError::Unreachable { .. } | RemoteError::Late { .. }))
-            || self.code() == Some(Code::TooBusy)
-    }
-
     /// Returns the code of the problem document, if the error has one.
-    pub(crate) fn code(&self) -> Option<Code> {
+    pub(crate) fn problem_code(&self) -> Option<Code> {
         match self {
-            Self::Problem { problem, .. } => Some(problem.code),
-            Self::Part { source, .. } => source.code(),
+            Self::Client(error) => error.problem_code(),
+            Self::Part { source, .. } => source.problem_code(),
             _ => None,
         }
     }
 
     /// Returns a stable code for programs: that of the problem document, else the kind of the failure.
-    pub(crate) fn stable_code(&self) -> String {
+    pub(crate) fn code(&self) -> String {
         match self {
-            Self::Problem { problem, .. } => problem.code.as_str(),
-            Self::Part { source, .. } => source.stable_code(),
-            Self::Remote(RemoteError::Late { .. }) | Self::Silent { .. } => "no-answer".to_owned(),
-            Self::Distrusted(_) => "distrusted".to_owned(),
-            Self::Answer { .. } | Self::Event(_) => "unreadable-answer".to_owned(),
-            Self::Broken { .. } => "connection-lost".to_owned(),
+            Self::Client(error) => error.code(),
+            Self::Part { source, .. } => source.code(),
+            Self::Remote(RemoteError::Late { .. }) => "no-answer".to_owned(),
+            Self::Remote(_) => "unreachable".to_owned(),
+            Self::Event(_) => "unreadable-answer".to_owned(),
             Self::NotStarted { .. } | Self::Managed { .. } => "not-started".to_owned(),
-            Self::Unreachable { .. } | Self::Away { .. } | Self::Remote(_) => "unreachable".to_owned(),
             _ => "failed".to_owned(),
         }
     }
 
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::Problem { problem, .. } => problem.hint.clone(),
-            Self::Unreachable { .. } => Some(
-                "is it running? `systemctl --user status agentd`, or start it with `agentd serve`; without \
-                     --socket and \
-                 --no-start agentctl starts it itself"
-                    .into(),
-            ),
-            Self::Distrusted(error) => Some(error.hint()),
+            Self::Client(error) => error.hint(),
             Self::Remote(error) => Some(error.hint()),
-            Self::Silent { .. } => {
-                Some("agentctl doctor finds the cause, and agentctl service logs shows the log of agentd".into())
-            }
-            Self::Url { .. } => Some("give http://127.0.0.1:PORT, with the port of control.tcp".into()),
-            Self::NoToken { .. } => {
-                Some("give --token-file or set AGENTD_TOKEN_FILE: the file that control.token names".into())
-            }
-            Self::Away { .. } => Some("the session continues without agentd; start agentd and attach again".into()),
             Self::NotStarted { hint, .. }
             | Self::Managed { hint, .. }
             | Self::Usage { hint, .. }
             | Self::Hopeless { hint, .. } => Some(hint.clone()),
-            Self::Ambiguous { .. } => Some("give more of the id, or the name".into()),
             Self::NewPlugin(error) => error.hint(),
             Self::Service(error) => error.hint(),
             Self::NoTool { .. } => Some("agentctl needs the agentd of its own build beside it".into()),
@@ -218,7 +194,7 @@ impl Error {
         if self.exit_status() == exit::BROKEN_PIPE {
             return;
         }
-        if let Self::Problem { raw, .. } = self
+        if let Self::Client(ClientError::Problem { raw, .. }) = self
             && let Some(form) = form
         {
             // A failure to write is ignored: the exit status reports the error too.
@@ -231,7 +207,9 @@ impl Error {
     /// Returns the error and its hint as lines for people.
     pub(crate) fn report_text(&self) -> String {
         let mut text = match self {
-            Self::Problem { problem, .. } if !problem.prerequisites.is_empty() => unmet(&problem.prerequisites),
+            Self::Client(ClientError::Problem { problem, .. }) if !problem.prerequisites.is_empty() => {
+                unmet(&problem.prerequisites)
+            }
             _ => format!("agentctl: {}", agentd_api::chain(self)),
         };
         text.push('\n');
@@ -248,6 +226,20 @@ impl Error {
             text.push('\n');
         }
         text
+    }
+}
+
+/// Returns the exit status of a call without an answer.
+fn of_client(error: &ClientError) -> u8 {
+    match error {
+        ClientError::Problem { problem, .. } if matches!(problem.status, 409 | 412 | 429) => exit::REFUSED,
+        ClientError::Unreachable { .. }
+        | ClientError::Connect(_)
+        | ClientError::Revive(_)
+        | ClientError::Distrusted(_)
+        | ClientError::Silent { .. }
+        | ClientError::Away { .. } => exit::UNREACHABLE,
+        _ => exit::FAILED,
     }
 }
 
@@ -303,7 +295,7 @@ mod tests {
             (Error::from(Problem::new(Code::QueueFull, "full")), 4),
             (Error::from(Problem::new(Code::GenerationChanged, "changed")), 4),
             (Error::from(Problem::new(Code::NoSuchSession, "none")), 1),
-            (Error::Unreachable { place: "/x".into(), source: io::ErrorKind::NotFound.into() }, 3),
+            (ClientError::Unreachable { place: "/x".into(), source: io::ErrorKind::NotFound.into() }.into(), 3),
             (Error::Output(io::ErrorKind::BrokenPipe.into()), 141),
         ] {
             assert_eq!(error.exit_status(), status, "{error}");

@@ -23,8 +23,8 @@ use rmcp::{ServerHandler, ServiceExt as _};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use crate::client::Client;
 use crate::error::Error;
+use agentd_client::{Client, Error as ClientError};
 use request::Request;
 
 /// Time for which a call is repeated while no daemon listens, or a new daemon does not know its sessions yet.
@@ -112,14 +112,14 @@ impl Server {
             match answer {
                 Ok(document) => return Ok(document.value),
                 Err(error) if is_temporary(&error) && since.elapsed() < self.away => sleep(PAUSE).await,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 }
 
-fn is_temporary(error: &Error) -> bool {
-    matches!(error, Error::Unreachable { .. }) || error.code() == Some(Code::CallerUnknown)
+fn is_temporary(error: &ClientError) -> bool {
+    matches!(error, ClientError::Unreachable { .. }) || error.problem_code() == Some(Code::CallerUnknown)
 }
 
 /// Formats an error for a model, with its remedy.
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     fn server(session: Option<&str>) -> Server {
-        let client = Client::new("/nowhere/control.sock".into());
+        let client = Client::new("/nowhere/control.sock");
         Server { client, session: session.map(Arc::from), away: PAUSE }
     }
 

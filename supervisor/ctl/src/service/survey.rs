@@ -10,7 +10,7 @@ use super::host::{Host, Program, is_instance, unit_of};
 use super::manager::Service;
 use super::material::{self, PROGRAMS, TextFile};
 use super::record::{Record, Standing, digest_of, standing};
-use crate::client::Client;
+use agentd_client::Client;
 
 /// Program of the installation.
 #[derive(Debug, Clone)]
@@ -259,7 +259,7 @@ pub(crate) async fn instances(host: &Host, service: &Service) -> Result<Vec<Stri
 pub(crate) async fn client_of(host: &Host, service: &Service, user: &str) -> Option<Client> {
     let unit = format!("agentd@{user}.socket");
     let said = host.said(&service.systemctl(&["show", "--property=Listen", "--value", &unit])).await?;
-    Some(Client::new(said.lines().next()?.strip_suffix(" (Stream)")?.into()))
+    Some(Client::new(said.lines().next()?.strip_suffix(" (Stream)")?))
 }
 
 /// Queries the daemon behind a client.
@@ -315,7 +315,7 @@ pub(crate) async fn all_running(
         Ok(running) => {
             Ok(vec![Running { unit: unit_of(host, running.pid).filter(|unit| is_instance(unit)), ..running }])
         }
-        Err(crate::error::Error::Unreachable { .. }) => Ok(Vec::new()),
+        Err(crate::error::Error::Client(agentd_client::Error::Unreachable { .. })) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }

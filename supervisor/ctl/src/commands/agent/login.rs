@@ -13,7 +13,7 @@ use crate::commands::{Context, label, tell};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::running_agent::{RunningAgent, not_started, of_agent, plain};
-use crate::way::Way;
+use agentd_client::Way;
 use agentd_screen::terminal::Screen;
 
 pub(in crate::commands) async fn login(
@@ -28,7 +28,7 @@ pub(in crate::commands) async fn login(
             format!("log in there: ssh -t HOST agentctl agent login {agent}"),
         ));
     }
-    context.client.machine().only_this("a login")?;
+    Machine::of(&context.client).only_this("a login")?;
     let directory = Machine::This.absolute(dir)?;
     let start = context
         .client

@@ -23,7 +23,6 @@ use nix::unistd::User;
 use super::{Context, default_socket, print};
 use crate::args::DoctorArgs;
 use crate::args::service::WhichArgs;
-use crate::client::Client;
 use crate::error::{Error, exit};
 use crate::service::host::Host;
 use crate::service::manager::Service;
@@ -31,7 +30,7 @@ use crate::service::survey::Units;
 use crate::service::survey::lingers;
 use crate::service::{ServiceError, launchd, own_directory, survey};
 use crate::tool::ask_of;
-use crate::way::Way;
+use agentd_client::{Absence, Client};
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::{Screen, TextStyle};
 
@@ -69,9 +68,9 @@ pub(super) async fn doctor(context: &Context, args: &DoctorArgs) -> Result<u8, E
 impl Subject {
     fn own(context: &Context, host: Host) -> Self {
         // The socket belongs to the installation, so it is checked over TCP too.
-        let socket = match context.client.way() {
-            Way::Socket(socket) => socket.clone(),
-            Way::Tcp { .. } | Way::Ssh(_) | Way::Inside(_) => default_socket(),
+        let socket = match context.client.way().socket() {
+            Some(socket) => socket.to_owned(),
+            None => default_socket(),
         };
         Self { host, client: context.client.clone(), socket, is_other: false }
     }
@@ -134,7 +133,7 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
     let pid = running.map(|running| running.pid);
     let is_well = match holder.as_ref().and_then(|holder| holder.elsewhere(socket)) {
         Some(elsewhere) => answers(&Client::new(elsewhere.to_owned())).await,
-        None => !answer.as_ref().is_err_and(Error::is_absence),
+        None => !answer.as_ref().is_err_and(Absence::is_absence),
     };
     let peer = process::peer(socket).await;
     let held = holder.is_some() && pid.is_none();
@@ -163,7 +162,7 @@ async fn examine(subject: &Subject) -> Result<Vec<Check>, Error> {
             Err(error) => {
                 let summary = format!("agentd cannot report its own state: {}", agentd_api::chain(&error));
                 let check = Check::new("daemon", Outcome::Unknown, summary);
-                checks.push(if error.code() == Some(Code::NoSuchPath) {
+                checks.push(if error.problem_code() == Some(Code::NoSuchPath) {
                     let remedy = "this agentd is older than `agentctl doctor`; sessions continue while it is replaced";
                     check.remedy(remedy).run_all(&renewal.install)
                 } else {

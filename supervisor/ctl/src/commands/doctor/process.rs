@@ -8,12 +8,11 @@ use agentd_api::prerequisite::Outcome;
 use tokio::net::UnixStream;
 
 use super::lock::orderly_end;
-use crate::client::nobody_listens;
-use crate::error::Error;
 use crate::service::host::{Host, Program, line};
 use crate::service::manager::Service;
 use crate::service::repair;
 use crate::service::survey::Units;
+use agentd_client::{Error as ClientError, nobody_listens};
 
 /// Returns the user of the listening process, as the kernel reports it.
 pub(super) async fn peer(socket: &Path) -> Option<u32> {
@@ -25,7 +24,7 @@ pub(super) async fn peer(socket: &Path) -> Option<u32> {
 /// does not answer here.
 pub(super) fn socket(
     path: &Path,
-    error: Option<&Error>,
+    error: Option<&ClientError>,
     peer: Option<u32>,
     uid: u32,
     units: Option<&Units>,
@@ -41,10 +40,10 @@ pub(super) fn socket(
     }
     let finding = match error {
         None => return check(&[]),
-        Some(Error::Unreachable { source, .. }) if nobody_listens(source) && held => {
+        Some(ClientError::Unreachable { source, .. }) if nobody_listens(source) && held => {
             Finding::new(Outcome::Fail, format!("no process listens, although an agentd runs: {source}"), "see lock")
         }
-        Some(Error::Unreachable { source, .. }) if nobody_listens(source) => match units {
+        Some(ClientError::Unreachable { source, .. }) if nobody_listens(source) => match units {
             None => {
                 let summary = "agentd does not run; agentctl starts it with the next command";
                 let remedy = "under systemd or launchd, agentctl service install lets the manager run agentd";
@@ -221,13 +220,13 @@ mod tests {
     fn a_socket_without_anybody_is_a_fault_only_where_somebody_should_be_there() {
         let path = Path::new("/run/user/1/agentd/control.sock");
         let unreachable =
-            |kind: io::ErrorKind| Error::Unreachable { place: path.display().to_string(), source: kind.into() };
+            |kind: io::ErrorKind| ClientError::Unreachable { place: path.display().to_string(), source: kind.into() };
         let state = || UnitState { active: "inactive".into(), ..UnitState::default() };
         let units = Units { service: Service::System { user: Some("kim".into()) }, socket: state(), unit: state() };
-        let of = |error: Option<&Error>, peer, managed: bool| {
+        let of = |error: Option<&ClientError>, peer, managed: bool| {
             socket(path, error, peer, 1000, managed.then_some(&units), false)
         };
-        let check = |error: Option<&Error>, peer, managed| of(error, peer, managed).outcome;
+        let check = |error: Option<&ClientError>, peer, managed| of(error, peer, managed).outcome;
         assert_eq!(check(None, Some(1000), true), Outcome::Pass);
         let nobody = unreachable(io::ErrorKind::ConnectionRefused);
         assert_eq!(check(Some(&nobody), None, false), Outcome::Warn);
@@ -236,7 +235,7 @@ mod tests {
         let command = &down.run[0];
         assert_eq!((command.line.as_str(), command.as_root), ("systemctl start agentd@kim.socket", true));
         assert_eq!(check(Some(&unreachable(io::ErrorKind::PermissionDenied)), None, false), Outcome::Fail);
-        let silent = Error::Silent { place: path.display().to_string(), call: "GET /".into(), seconds: 30 };
+        let silent = ClientError::Silent { place: path.display().to_string(), call: "GET /".into(), seconds: 30 };
         assert_eq!(check(Some(&silent), Some(1000), true), Outcome::Fail);
         assert_eq!(check(None, Some(1001), true), Outcome::Fail, "another user's");
     }

@@ -6,11 +6,12 @@ use agentd_api::keep::{KeepRequest, KeepView};
 use crate::args::environment::KeepArgs;
 use crate::commands::{Context, edited, print, tell};
 use crate::error::{Error, exit};
+use crate::machine::Machine;
 use agentd_screen::terminal::Screen;
 
 pub(super) async fn keep(context: &Context, args: KeepArgs) -> Result<u8, Error> {
     let KeepArgs { names, agent, directory, dry_run } = args;
-    let directory = directory.map(|directory| context.client.machine().absolute(&directory)).transpose()?;
+    let directory = directory.map(|directory| Machine::of(&context.client).absolute(&directory)).transpose()?;
     let document = context.client.keep(&KeepRequest { names, agent, directory, dry_run }).await?;
     let view = &document.value;
     let status = if view.mistakes.is_empty() { 0 } else { exit::FAILED };

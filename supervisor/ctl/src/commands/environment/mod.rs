@@ -93,7 +93,7 @@ async fn variables(context: &Context, args: &EnvArgs) -> Result<u8, Error> {
 }
 
 async fn difference(context: &Context, id: &str, range: Range, values: bool) -> Result<u8, Error> {
-    let document = context.client.environment_difference(id, range, values).await?;
+    let document = context.client.environment_difference(id, (range.from, range.to), values).await?;
     if context.json {
         context.print_document(&document.raw)?;
         return Ok(0);
@@ -225,7 +225,8 @@ fn explanation(view: &EnvironmentView, name: &str, terminal: &Terminal) -> Expla
 
 fn explain(context: &Context, view: &EnvironmentView, name: &str) -> Result<u8, Error> {
     // A terminal of another machine has nothing to compare.
-    let terminal = if context.client.machine() == Machine::This { terminal::this_terminal() } else { Terminal::new() };
+    let terminal =
+        if Machine::of(&context.client) == Machine::This { terminal::this_terminal() } else { Terminal::new() };
     let explanation = explanation(view, name, &terminal);
     if context.json {
         context.print_value(&explanation)?;

@@ -11,10 +11,11 @@ use agentd_api::environment::{EnvironmentView, ScriptRun};
 use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptState, ScriptView};
 
 use crate::args::ScriptCommand;
-use crate::client::Document;
 use crate::commands::confirm::confirmed;
 use crate::commands::{Context, print};
 use crate::error::{Error, exit};
+use crate::machine::Machine;
+use agentd_client::Document;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
 
@@ -35,7 +36,7 @@ pub(super) async fn scripts(context: &Context, command: ScriptCommand) -> Result
         ScriptCommand::Keep(args) => super::keep::keep(context, args).await,
         ScriptCommand::RotateKey => super::rotate_key(context).await,
         ScriptCommand::List { directory, session: None } => {
-            list(context, &context.client.scripts(&context.client.machine().absolute(&directory)?, false).await?)
+            list(context, &context.client.scripts(&Machine::of(&context.client).absolute(&directory)?, false).await?)
         }
         ScriptCommand::List { session: Some(session), .. } => {
             list(context, &proposal(context, &session, false).await?.0)
@@ -55,7 +56,7 @@ enum Subject {
 fn subject(context: &Context, directory: Option<PathBuf>, session: Option<String>) -> Result<Subject, Error> {
     match session {
         Some(session) => Ok(Subject::Session(session)),
-        None => context.client.machine().absolute(&directory.unwrap_or_default()).map(Subject::Directory),
+        None => Machine::of(&context.client).absolute(&directory.unwrap_or_default()).map(Subject::Directory),
     }
 }
 

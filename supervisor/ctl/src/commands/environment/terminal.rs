@@ -17,6 +17,7 @@ use serde::Serialize;
 use super::home::HomeDiffers;
 use crate::commands::{Context, print, tell};
 use crate::error::Error;
+use crate::machine::Machine;
 use crate::terminal_variables::terminals_own;
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
@@ -96,7 +97,7 @@ pub(super) fn this_terminal() -> Terminal {
 
 /// Prints the differences between the terminal and the environment of the agent's last launch.
 pub(super) async fn difference(context: &Context, id: &str, session: &str, values: bool) -> Result<u8, Error> {
-    context.client.machine().only_this("the environment of this terminal")?;
+    Machine::of(&context.client).only_this("the environment of this terminal")?;
     // The comparison needs the agent's values; the daemon sends no value of a secret.
     let view = context.client.environment(id, agentd_api::environment::Moment::Last, true).await?.value;
     let difference = compared(&this_terminal(), &view, values);

@@ -14,13 +14,13 @@ use serde_json::Value;
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{MachineList, Row, Wish, print_stale, sort, watch};
-use crate::client::Client;
-use crate::client::list::{ListQuery, Pages};
 use crate::commands::{Context, environment_text, hosts_file};
+use crate::connector::by_ssh;
 use crate::error::{Error, exit};
 use crate::reach::reach;
 use crate::start::Starter;
-use crate::way::Way;
+use agentd_client::{Client, Error as ClientError};
+use agentd_client::{ListQuery, Pages};
 
 /// A machine whose sessions are listed.
 #[derive(Debug, Clone)]
@@ -45,11 +45,11 @@ impl Place {
     pub(super) fn late(&self, limit: Duration) -> Error {
         match &self.ssh {
             Some(ssh) => ssh.late(limit).into(),
-            None => Error::Silent {
+            None => Error::Client(ClientError::Silent {
                 place: self.client.way().to_string(),
                 call: "GET /v1/sessions".to_owned(),
                 seconds: limit.as_secs(),
-            },
+            }),
         }
     }
 
@@ -89,7 +89,7 @@ fn places(context: &Context, limit: Duration) -> Result<Vec<Place>, Error> {
         let ssh = if context.no_start { ssh.without_start() } else { ssh };
         places.push(Place {
             host: Some(name),
-            client: Client::by(Way::Ssh(ssh.clone())).within(limit),
+            client: Client::by(by_ssh(ssh.clone())).within(limit),
             starter: None,
             limit: Some(limit),
             ssh: Some(ssh),
@@ -224,6 +224,6 @@ pub(super) struct ErrorView {
 
 impl ErrorView {
     pub(super) fn of(error: &Error) -> Self {
-        Self { code: error.stable_code(), detail: agentd_api::chain(error), hint: error.hint() }
+        Self { code: error.code(), detail: agentd_api::chain(error), hint: error.hint() }
     }
 }

@@ -13,9 +13,9 @@ use serde_json::Value;
 use self::table::{Row, custom, sort, stale_table, table};
 use super::{Context, label, print, tell};
 use crate::args::list::{CustomColumn, ListOutput, LsArgs};
-use crate::client::list::{ListQuery, Pages, fields};
 use crate::document::DocumentForm;
 use crate::error::Error;
+use agentd_client::{ListQuery, Pages, fields};
 use agentd_screen::terminal::Screen;
 
 /// Fields of the table's columns, beside those of each session.

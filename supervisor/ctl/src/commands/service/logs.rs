@@ -19,6 +19,7 @@ use crate::service::host::{Host, line};
 use crate::service::journal::has_user_journal;
 use crate::service::manager::Service;
 use crate::service::{material, survey};
+use agentd_client::Absence as _;
 use agentd_screen::terminal::Screen;
 
 /// Time limit for the daemon to identify the session.
@@ -62,14 +63,14 @@ async fn session_of(context: &Context, host: &Host, service: &Service, given: &s
     {
         match found {
             Ok(view) => return Ok(view.value.id),
-            Err(error) if error.code() == Some(Code::NoSuchSession) => {
+            Err(error) if error.problem_code() == Some(Code::NoSuchSession) => {
                 // A session that was set aside has no view.
                 let unreadable = client.list(None).await?.value.unreadable;
                 let unreadable: Vec<_> = unreadable.into_iter().map(|session| (session.id, None)).collect();
                 return one_of(given, &unreadable)?.ok_or_else(none);
             }
             Err(error) if error.is_absence() => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     }
     one_of(given, &kept(&state.join("sessions")))?.ok_or_else(none)
@@ -85,7 +86,7 @@ fn one_of(given: &str, sessions: &[(String, Option<String>)]) -> Result<Option<S
         (None, []) => return Ok(None),
         (None, several) => {
             let candidates = several.iter().map(|&id| id.clone()).collect();
-            return Err(Error::Ambiguous { given: given.to_owned(), candidates });
+            return Err(agentd_client::Error::Ambiguous { given: given.to_owned(), candidates }.into());
         }
     };
     Ok(id.parse().ok())

@@ -14,10 +14,10 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::{Instant, sleep};
 
-use crate::client::Client;
 use crate::service::ServiceError;
 use crate::service::host::{Host, line};
 use crate::service::launchd::Job;
+use agentd_client::Client;
 
 /// Time limit of a daemon's end, and of the next daemon's first answer.
 const PATIENCE: Duration = Duration::from_mins(1);

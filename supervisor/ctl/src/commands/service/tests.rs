@@ -16,9 +16,9 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::args::{Cli, Command};
-use crate::client::Client;
 use crate::error::exit;
 use crate::service::{ServiceError, material};
+use agentd_client::Client;
 
 /// Imitation of systemctl: fails if `state/fail` has the beginning of the call.
 const SYSTEMCTL: &str = r#"cd "$(dirname "$0")/../state"
@@ -538,7 +538,10 @@ fn the_log_of_a_session_is_asked_for_by_the_beginning_of_its_id_or_by_its_name_a
     assert!(matches!(refused(result), ServiceError::NoSession { given } if given == "nothing"));
     assert_eq!(machine.calls(), Vec::<String>::new());
     let (result, _) = asked("k");
-    assert!(matches!(&result, Err(Error::Ambiguous { candidates, .. }) if candidates.len() == 2), "{result:?}");
+    assert!(
+        matches!(&result, Err(Error::Client(agentd_client::Error::Ambiguous { candidates, .. })) if candidates.len() == 2),
+        "{result:?}"
+    );
 }
 
 #[test]

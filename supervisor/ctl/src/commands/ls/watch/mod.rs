@@ -19,13 +19,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use super::fleet::{ErrorView, Place, line, report};
 use super::table::Row;
 use super::{MachineList, Wish};
-use crate::client::list::Pages;
 use crate::commands::{print, tell};
 use crate::error::Error;
 use crate::output::Reader;
 use crate::reach::reach;
-use crate::stream::Patience;
-use crate::stream::feed::{FeedQuery, FeedStream};
+use agentd_client::Absence as _;
+use agentd_client::Pages;
+use agentd_client::Patience;
+use agentd_client::{Error as ClientError, FeedQuery, FeedStream};
 use agentd_remote::SIDE_BY_SIDE;
 use agentd_screen::terminal::{Screen, TextStyle};
 
@@ -156,7 +157,7 @@ impl Watcher {
             None => open(&mut self.place, &mut self.feed).await,
         };
         match opened {
-            Err(error) if error.code() == Some(Code::NoSuchPath) => {
+            Err(error) if error.problem_code() == Some(Code::NoSuchPath) => {
                 self.polls = true;
                 let host = self.place.host.as_ref().map(|host| format!("{host}: ")).unwrap_or_default();
                 let remark = format!("{host}agentd is older than its stream of all events; agentctl looks each second");
@@ -176,9 +177,9 @@ impl Watcher {
         match self.place.limit {
             Some(limit) => {
                 let looked = timeout(limit, self.pages.refresh(&self.place.client)).await;
-                looked.map_err(|_| self.place.late(limit))?
+                Ok(looked.map_err(|_| self.place.late(limit))??)
             }
-            None => self.pages.refresh(&self.place.client).await,
+            None => self.pages.refresh(&self.place.client).await.map_err(Error::from),
         }
     }
 }
@@ -189,12 +190,12 @@ async fn open(place: &mut Place, feed: &mut FeedStream) -> Result<(), Error> {
         reach(Some(&starter), &mut place.client).await?;
         *feed = FeedStream::new(place.client.clone(), feed.query.clone());
     }
-    feed.open().await
+    Ok(feed.open().await?)
 }
 
 /// Reports whether a daemon of an older release does not know a kind of event.
 fn is_unknown_kind(error: &Error) -> bool {
-    matches!(error, Error::Problem { problem, .. }
+    matches!(error, Error::Client(ClientError::Problem { problem, .. })
         if problem.code == Code::InvalidRequest && problem.detail.contains("no kind of event"))
 }
 

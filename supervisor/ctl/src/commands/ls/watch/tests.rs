@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use super::*;
-use crate::client::Client;
-use crate::client::list::{ListQuery, fields};
+use agentd_client::Client;
+use agentd_client::{ListQuery, fields};
 
 #[test]
 fn the_feed_has_no_talk_of_agents_and_each_kind_that_changes_a_session() {

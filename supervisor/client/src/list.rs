@@ -8,14 +8,10 @@ use agentd_api::list::{Conditions, Cursor, Fields, Phases, agent_of};
 use agentd_api::route::Value as _;
 use agentd_api::session::{SessionList, SessionView, UnreadableSession, WholeList};
 use agentd_api::{Call, Code, SessionId, SessionName};
-use hyper::StatusCode;
-use hyper::body::Bytes;
-use hyper::header::ETAG;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::time::{Instant, timeout};
 
-use super::{BUILDING, Client, Document, collect, document, refusal, wait_for_room};
+use crate::client::{BUILDING, Client, Document, document};
 use crate::error::Error;
 
 /// Number of sessions on a page.
@@ -40,29 +36,35 @@ const BASE: &[&str] = &[
 ];
 
 /// Returns these fields in addition to those of each session.
-pub(crate) fn fields(more: &[&str]) -> Fields {
+pub fn fields(more: &[&str]) -> Fields {
     Fields(BASE.iter().chain(more).map(|name| (*name).to_owned()).collect())
 }
 
 /// The sessions to list, and the fields of each.
 #[derive(Debug, Clone)]
-pub(crate) struct ListQuery {
-    pub(crate) label: Option<Selector>,
-    pub(crate) phase: Option<Phases>,
-    pub(crate) agent: Option<String>,
-    pub(crate) directory: Option<PathBuf>,
-    pub(crate) condition: Option<Conditions>,
-    pub(crate) fields: Fields,
+pub struct ListQuery {
+    /// Labels of the sessions.
+    pub label: Option<Selector>,
+    /// Phases of the sessions.
+    pub phase: Option<Phases>,
+    /// Name of the agent.
+    pub agent: Option<String>,
+    /// Directory of the sessions, or a directory above.
+    pub directory: Option<PathBuf>,
+    /// Conditions of the sessions.
+    pub condition: Option<Conditions>,
+    /// Fields of each item.
+    pub fields: Fields,
 }
 
 impl ListQuery {
     /// Returns the query for whole sessions.
-    pub(crate) fn whole(label: Option<Selector>) -> Self {
+    pub fn whole(label: Option<Selector>) -> Self {
         Self { label, ..Self::of(Fields(vec!["*".to_owned()])) }
     }
 
     /// Returns the query for these fields of all sessions.
-    pub(crate) fn of(fields: Fields) -> Self {
+    pub fn of(fields: Fields) -> Self {
         Self { label: None, phase: None, agent: None, directory: None, condition: None, fields }
     }
 
@@ -114,7 +116,7 @@ fn is_too_new(error: &Error) -> bool {
 
 /// A list in pages, of which a refresh reads only those that have changed.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub struct Pages {
     query: ListQuery,
     /// Whether the daemon takes the query. An older daemon lists whole sessions, and this program chooses among them.
     is_older: bool,
@@ -129,12 +131,13 @@ struct Page {
 }
 
 impl Pages {
-    pub(crate) fn new(query: ListQuery) -> Self {
+    /// Makes a list that was not read yet.
+    pub fn new(query: ListQuery) -> Self {
         Self { query, is_older: false, read: Vec::new() }
     }
 
     /// Reads the list, and returns whether it has changed.
-    pub(crate) async fn refresh(&mut self, client: &Client) -> Result<bool, Error> {
+    pub async fn refresh(&mut self, client: &Client) -> Result<bool, Error> {
         let (mut known, mut pages) = (std::mem::take(&mut self.read).into_iter(), Vec::new());
         let (mut after, mut has_changed) = (None::<String>, false);
         loop {
@@ -166,8 +169,9 @@ impl Pages {
             match client.page(&call, tag).await {
                 Err(error) if is_too_new(&error) => self.is_older = true,
                 read => {
-                    let Some((raw, tag)) = read? else { return Ok(None) };
-                    let list = document::<SessionList<Value>>(call.to_string(), 200, raw)?.value;
+                    let Some(mut answer) = read? else { return Ok(None) };
+                    let tag = answer.tag.take();
+                    let list = document::<SessionList<Value>>(&call, answer)?.value;
                     return Ok(Some(Page { after, tag, list }));
                 }
             }
@@ -179,26 +183,26 @@ impl Pages {
     }
 
     /// Returns the sessions as the daemon sent them.
-    pub(crate) fn documents(&self) -> impl Iterator<Item = &Value> {
+    pub fn documents(&self) -> impl Iterator<Item = &Value> {
         self.read.iter().flat_map(|page| &page.list.sessions)
     }
 
     /// Returns the sessions that could not be read.
-    pub(crate) fn unreadable(&self) -> impl Iterator<Item = &UnreadableSession> {
+    pub fn unreadable(&self) -> impl Iterator<Item = &UnreadableSession> {
         self.read.iter().flat_map(|page| &page.list.unreadable)
     }
 
     /// Returns the list on one page.
-    pub(crate) fn whole(&self) -> SessionList<Value> {
+    pub fn whole(&self) -> SessionList<Value> {
         let unreadable = self.unreadable().cloned().collect();
         SessionList { sessions: self.documents().cloned().collect(), unreadable, ..empty() }
     }
 
     /// Returns the sessions with the fields of the query. The other fields have their defaults.
-    pub(crate) fn sessions(&self) -> Result<Vec<SessionView>, Error> {
+    pub fn sessions(&self) -> Result<Vec<SessionView>, Error> {
         let call = self.query.call(false, Some(PAGE), None).to_string();
         let views = self.documents().map(|document| serde_json::from_value(document.clone()));
-        views.collect::<Result<_, _>>().map_err(|source| Error::Answer { call, status: 200, source: Some(source) })
+        views.collect::<Result<_, _>>().map_err(|error| Error::Answer { call, status: 200, reason: error.to_string() })
     }
 }
 
@@ -208,17 +212,17 @@ fn empty() -> SessionList<Value> {
 
 impl Client {
     /// Lists whole sessions.
-    pub(crate) async fn list(&self, label: Option<Selector>) -> Result<Document<WholeList>, Error> {
+    pub async fn list(&self, label: Option<Selector>) -> Result<Document<WholeList>, Error> {
         self.list_once(&ListQuery::whole(label), false).await
     }
 
     /// Lists sessions on one page.
-    pub(crate) async fn list_all(&self, query: &ListQuery) -> Result<Document<SessionList<Value>>, Error> {
+    pub async fn list_all(&self, query: &ListQuery) -> Result<Document<SessionList<Value>>, Error> {
         self.list_once(query, false).await
     }
 
     /// Lists the stale sessions, whole. The time limit covers a look at many directories.
-    pub(crate) async fn list_stale(&self, query: &ListQuery) -> Result<Document<WholeList>, Error> {
+    pub async fn list_stale(&self, query: &ListQuery) -> Result<Document<WholeList>, Error> {
         self.list_once(query, true).await
     }
 
@@ -235,43 +239,23 @@ impl Client {
     }
 
     /// Returns all sessions with these fields, and with those that each session has. The others have their defaults.
-    pub(crate) async fn sessions(&self, more: &[&str]) -> Result<Vec<SessionView>, Error> {
+    pub async fn sessions(&self, more: &[&str]) -> Result<Vec<SessionView>, Error> {
         let mut pages = Pages::new(ListQuery::of(fields(more)));
         pages.refresh(self).await?;
         pages.sessions()
     }
 
-    /// Makes a call for a page, and returns the page with its tag; `None` if the page still has the given tag.
-    async fn page(&self, call: &Call, tag: Option<&str>) -> Result<Option<(Bytes, Option<String>)>, Error> {
-        let client = Self { tag: tag.map(str::to_owned), ..self.clone() };
-        let since = Instant::now();
-        loop {
-            let read = async {
-                let response = client.send(call, None, self.patience).await?;
-                let tag = response.headers().get(ETAG).and_then(|tag| tag.to_str().ok()).map(str::to_owned);
-                let status = response.status();
-                Ok::<_, Error>((status, tag, collect(call.to_string(), response).await?))
-            };
-            match timeout(self.patience, read).await.map_err(|_| self.silent(call, self.patience))?? {
-                (StatusCode::NOT_MODIFIED, ..) => return Ok(None),
-                (status, tag, raw) if status.is_success() => return Ok(Some((raw, tag))),
-                (status, _, raw) => wait_for_room(refusal(call.to_string(), status.as_u16(), raw), since).await?,
-            }
-        }
-    }
-
     /// Finds a session by its id, its name, or an unambiguous prefix of its id. A complete id or name takes
     /// precedence.
-    pub(crate) async fn find(&self, given: &str) -> Result<Document<SessionView>, Error> {
+    pub async fn find(&self, given: &str) -> Result<Document<SessionView>, Error> {
         if given.parse::<SessionId>().is_err()
             && let Err(error) = given.parse::<SessionName>()
         {
-            let detail = format!("there is no session {given:?}: {error}");
-            return Err(Error::Session { detail, hint: Some("agentctl ls lists the sessions".to_owned()) });
+            return Err(Error::NoName { given: given.to_owned(), reason: error.to_string() });
         }
         let found = self.session(given).await;
         // An agent does not learn whether another session exists.
-        let is_unknown = |error: &Error| matches!(error.code(), Some(Code::NoSuchSession | Code::InSession));
+        let is_unknown = |error: &Error| matches!(error.problem_code(), Some(Code::NoSuchSession | Code::InSession));
         if !found.as_ref().is_err_and(is_unknown) {
             return found;
         }
@@ -297,6 +281,7 @@ impl Client {
 mod tests {
     use agentd_api::Problem;
     use agentd_api::list::Selection;
+    use bytes::Bytes;
 
     use super::*;
 

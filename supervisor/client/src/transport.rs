@@ -1,52 +1,74 @@
-//! Connects to the daemon: over its socket, over TCP on this machine with the daemon's token, over ssh on another
-//! machine, or inside of its process.
+//! Connects to the daemon: over its socket, over TCP on this machine with the daemon's token, or over the caller's
+//! connector.
 
 use std::fmt;
+use std::future::Future;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 
-use agentd_remote::SshHost;
 use hyper::Uri;
-use tokio::io::{AsyncRead, AsyncWrite, DuplexStream};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
 
-use crate::error::Error;
-use crate::machine::Machine;
+use crate::error::{Error, Foreign};
 use crate::trust;
 
-/// Makes a connection to the control endpoint in the same process. The endpoint takes its calls as the owner's.
-pub type Dial = Arc<dyn Fn() -> DuplexStream + Send + Sync>;
-
-/// Address of a daemon.
-#[derive(Clone)]
-pub(crate) enum Way {
-    Socket(PathBuf),
-    Tcp {
-        authority: String,
-        token: String,
-    },
-    /// The daemon of another machine.
-    Ssh(SshHost),
-    /// This code runs inside of the daemon.
-    Inside(Dial),
-}
-
-/// Connection over either transport.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+/// Bytes in both directions, of any transport.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
+/// The result of [`Connect::connect`], some time later.
+pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Box<dyn Stream>, Foreign>> + Send + 'a>>;
+
+/// Makes connections to a control endpoint that this crate cannot reach itself.
+///
+/// Each call has a connection of its own. A failure is [`Error::Connect`], and counts as the absence of the daemon.
+pub trait Connect: Send + Sync {
+    /// Makes a connection.
+    fn connect(&self) -> Connecting<'_>;
+
+    /// Returns the address for messages.
+    fn place(&self) -> String;
+
+    /// Returns the name of the daemon's machine if it is another machine than this one.
+    fn machine(&self) -> Option<&str> {
+        None
+    }
+}
+
+/// Address of a daemon.
+#[derive(Clone)]
+pub enum Way {
+    /// The control socket.
+    Socket(PathBuf),
+    /// TCP on this machine.
+    Tcp {
+        /// `HOST:PORT`.
+        authority: String,
+        /// The token of the daemon.
+        token: String,
+    },
+    /// A connector of the caller.
+    By(Arc<dyn Connect>),
+}
+
 impl Way {
     /// Parses a URL, `http://127.0.0.1:7345`, and reads the token from its file.
-    pub(crate) fn of_url(url: &str, token_file: Option<&Path>) -> Result<Self, Error> {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Url`], [`Error::NoToken`] without a file, and [`Error::Token`] if the file cannot be read.
+    pub fn of_url(url: &str, token_file: Option<&Path>) -> Result<Self, Error> {
         let uri = url.parse::<Uri>().ok();
         let authority = uri.as_ref().filter(|uri| uri.scheme_str() == Some("http") && uri.path() == "/");
         let Some(authority) = authority.and_then(Uri::authority).filter(|authority| authority.port().is_some()) else {
             return Err(Error::Url { url: url.to_owned() });
         };
         let file = token_file.ok_or_else(|| Error::NoToken { url: url.to_owned() })?;
-        let token = std::fs::read_to_string(file).map_err(|source| Error::File { path: file.to_owned(), source })?;
+        let token = std::fs::read_to_string(file).map_err(|source| Error::Token { path: file.to_owned(), source })?;
         Ok(Self::Tcp { authority: authority.to_string(), token: token.trim().to_owned() })
     }
 
@@ -54,43 +76,51 @@ impl Way {
     pub(crate) async fn connect(&self) -> Result<Box<dyn Stream>, Error> {
         let unreachable = |source: io::Error| Error::Unreachable { place: self.to_string(), source };
         match self {
-            Self::Socket(path) => Ok(Box::new(trusted(path).await?)),
+            Self::Socket(path) => Ok(Box::new(connect_trusted(path).await?)),
             Self::Tcp { authority, .. } => {
                 let found = lookup_host(authority.as_str()).await.map_err(unreachable)?;
                 let near = trust::near(authority, found)?;
                 Ok(Box::new(TcpStream::connect(near.as_slice()).await.map_err(unreachable)?))
             }
-            Self::Ssh(host) => Ok(Box::new(host.connect().await?)),
-            Self::Inside(dial) => Ok(Box::new(dial())),
+            Self::By(connector) => connector.connect().await.map_err(Error::Connect),
         }
     }
 
-    /// Returns the machine of the daemon. A daemon over TCP is on this machine too.
-    pub(crate) fn machine(&self) -> Machine {
+    /// Returns the name of the daemon's machine if it is another machine. A daemon over TCP is on this machine.
+    pub fn machine(&self) -> Option<&str> {
         match self {
-            Self::Ssh(host) => Machine::Other(host.to_string()),
-            Self::Socket(_) | Self::Tcp { .. } | Self::Inside(_) => Machine::This,
+            Self::By(connector) => connector.machine(),
+            Self::Socket(_) | Self::Tcp { .. } => None,
         }
+    }
+
+    /// Returns the path of the control socket.
+    pub fn socket(&self) -> Option<&Path> {
+        if let Self::Socket(path) = self { Some(path) } else { None }
     }
 
     /// Returns the `Host` header of a request.
     pub(crate) fn host(&self) -> &str {
         match self {
-            Self::Socket(_) | Self::Ssh(_) | Self::Inside(_) => "agentd",
+            Self::Socket(_) | Self::By(_) => "agentd",
             Self::Tcp { authority, .. } => authority,
         }
     }
 
     pub(crate) fn authorization(&self) -> Option<String> {
         match self {
-            Self::Socket(_) | Self::Ssh(_) | Self::Inside(_) => None,
+            Self::Socket(_) | Self::By(_) => None,
             Self::Tcp { token, .. } => Some(format!("Bearer {token}")),
         }
     }
 }
 
-/// Connects to a socket, unless the listening process is not trusted.
-pub(crate) async fn trusted(path: &Path) -> Result<UnixStream, Error> {
+/// Connects to a socket, unless its directory or the listening process belongs to another user than this one or root.
+///
+/// # Errors
+///
+/// [`Error::Unreachable`] and [`Error::Distrusted`].
+pub async fn connect_trusted(path: &Path) -> Result<UnixStream, Error> {
     let unreachable = |source: io::Error| Error::Unreachable { place: path.display().to_string(), source };
     let owner = trust::check_directory(path)?;
     let stream = UnixStream::connect(path).await.map_err(unreachable)?;
@@ -103,8 +133,7 @@ impl fmt::Display for Way {
         match self {
             Self::Socket(path) => write!(formatter, "{}", path.display()),
             Self::Tcp { authority, .. } => write!(formatter, "http://{authority}"),
-            Self::Ssh(host) => write!(formatter, "{host}"),
-            Self::Inside(_) => write!(formatter, "agentd"),
+            Self::By(connector) => formatter.write_str(&connector.place()),
         }
     }
 }
@@ -140,6 +169,6 @@ mod tests {
         }
         assert!(matches!(Way::of_url("http://[::1]:1", None), Err(Error::NoToken { .. })));
         let nowhere = directory.path().join("none");
-        assert!(matches!(Way::of_url("http://[::1]:1", Some(&nowhere)), Err(Error::File { .. })));
+        assert!(matches!(Way::of_url("http://[::1]:1", Some(&nowhere)), Err(Error::Token { .. })));
     }
 }

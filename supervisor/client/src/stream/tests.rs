@@ -119,19 +119,3 @@ fn a_daemon_that_is_away_for_a_moment_is_waited_for_and_said_to_be_away_once() {
         assert_eq!(second.join().unwrap().len(), 2);
     });
 }
-
-#[test]
-fn lines_are_cut_wherever_the_pieces_end() {
-    let text = b"one\n\ntwo\nthree";
-    for size in 1..text.len() {
-        let mut lines = Lines::default();
-        let mut seen = Vec::new();
-        for piece in text.chunks(size) {
-            lines.push(&Bytes::copy_from_slice(piece));
-            while let Some(line) = lines.next().unwrap() {
-                seen.push(String::from_utf8(line).unwrap());
-            }
-        }
-        assert_eq!(seen, ["one", "two"], "in pieces of {size}");
-    }
-}

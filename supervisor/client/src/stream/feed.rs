@@ -3,34 +3,34 @@
 use agentd_api::Call;
 use agentd_api::event::InvalidEvent;
 use agentd_api::label::Selector;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 use serde::Deserialize;
 
-use super::Lines;
+use super::Body;
 use crate::client::Client;
 use crate::error::Error;
 
 /// The events of a stream, and its start.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct FeedQuery {
+pub struct FeedQuery {
     /// Kinds with commas between; all kinds without it.
-    pub(crate) kind: Option<String>,
-    pub(crate) label: Option<Selector>,
+    pub kind: Option<String>,
+    /// Labels of the sessions whose events are wanted.
+    pub label: Option<Selector>,
     /// Cursor after which the stream begins.
-    pub(crate) after: Option<u64>,
+    pub after: Option<u64>,
     /// Number of events before the end with which the stream begins, if there is no cursor.
-    pub(crate) last: Option<u64>,
+    pub last: Option<u64>,
     /// Whether the stream continues after the present events.
-    pub(crate) follow: bool,
+    pub follow: bool,
 }
 
 /// An event, as the daemon sent it.
 #[derive(Debug)]
-pub(crate) struct FeedLine {
-    pub(crate) kind: String,
+pub struct FeedLine {
+    /// Kind of the event.
+    pub kind: String,
     /// The JSON of the event, without its newline.
-    pub(crate) line: Vec<u8>,
+    pub line: Vec<u8>,
 }
 
 /// The part of an event that the stream reads.
@@ -42,19 +42,21 @@ struct Head {
 
 /// A stream over any number of connections. Each continues after the last event of the connection before.
 #[derive(Debug)]
-pub(crate) struct FeedStream {
+pub struct FeedStream {
     client: Client,
-    pub(crate) query: FeedQuery,
-    open: Option<(Incoming, Lines)>,
+    /// The events of the next connection. The stream moves `after`.
+    pub query: FeedQuery,
+    open: Option<Body>,
 }
 
 impl FeedStream {
-    pub(crate) fn new(client: Client, query: FeedQuery) -> Self {
+    /// Makes a stream without a connection.
+    pub fn new(client: Client, query: FeedQuery) -> Self {
         Self { client, query, open: None }
     }
 
     /// Connects, unless a connection is open.
-    pub(crate) async fn open(&mut self) -> Result<(), Error> {
+    pub async fn open(&mut self) -> Result<(), Error> {
         if self.open.is_none() {
             let FeedQuery { kind, label, after, last, follow } = self.query.clone();
             let call = Call::Feed {
@@ -67,14 +69,14 @@ impl FeedStream {
                 session: None,
                 label,
             };
-            self.open = Some((self.client.stream(&call).await?, Lines::default()));
+            self.open = Some(self.client.stream(&call).await?);
         }
         Ok(())
     }
 
     /// Returns the next event of the open connection; `None` if the daemon ended the stream in order, and without a
     /// connection. After an error the connection is closed. Cancel-safe.
-    pub(crate) async fn next(&mut self) -> Result<Option<FeedLine>, Error> {
+    pub async fn next(&mut self) -> Result<Option<FeedLine>, Error> {
         let read = self.read().await;
         if !matches!(read, Ok(Some(_))) {
             self.open = None;
@@ -83,18 +85,10 @@ impl FeedStream {
     }
 
     async fn read(&mut self) -> Result<Option<FeedLine>, Error> {
-        let Some((body, lines)) = &mut self.open else { return Ok(None) };
-        loop {
-            if let Some(line) = lines.next()? {
-                let head: Head = serde_json::from_slice(&line).map_err(InvalidEvent::Envelope)?;
-                self.query.after = Some(head.cursor);
-                return Ok(Some(FeedLine { kind: head.kind, line }));
-            }
-            match body.frame().await {
-                None => return Ok(None),
-                Some(Err(source)) => return Err(Error::Broken { call: "GET /v1/events".to_owned(), source }),
-                Some(Ok(frame)) => lines.push(&frame.into_data().unwrap_or_default()),
-            }
-        }
+        let Some(body) = &mut self.open else { return Ok(None) };
+        let Some(line) = body.next().await? else { return Ok(None) };
+        let head: Head = serde_json::from_slice(&line).map_err(InvalidEvent::Envelope)?;
+        self.query.after = Some(head.cursor);
+        Ok(Some(FeedLine { kind: head.kind, line }))
     }
 }

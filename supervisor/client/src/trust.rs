@@ -13,7 +13,7 @@ use nix::unistd::geteuid;
 
 /// Reason why nothing is sent to an address.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Distrust {
+pub enum Distrust {
     #[error(
         "{} is not used: its directory {directory} belongs to user {owner}, not to you (user {uid}) or root",
         socket.display()
@@ -32,7 +32,7 @@ pub(crate) enum Distrust {
 }
 
 impl Distrust {
-    pub(crate) fn hint(&self) -> String {
+    pub fn hint(&self) -> String {
         match self {
             Self::Directory { directory, .. } => format!(
                 "find its owner: ls -ld {directory}; remove it as root, or set XDG_RUNTIME_DIR to a directory \
