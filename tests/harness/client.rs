@@ -2,10 +2,12 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use agentd_api::problem::Problem;
 use agentd_api::reason;
 use agentd_api::session::SessionView;
+use agentd_client::{Connect, Connecting, Way};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -72,6 +74,19 @@ impl Response {
     }
 }
 
+/// Connects to the socket at a path.
+struct Plain(PathBuf);
+
+impl Connect for Plain {
+    fn connect(&self) -> Connecting<'_> {
+        Box::pin(async { Ok(Box::new(UnixStream::connect(&self.0).await?) as _) })
+    }
+
+    fn place(&self) -> String {
+        self.0.display().to_string()
+    }
+}
+
 /// Client of one daemon. Each request has its own connection, so that no connection outlives a daemon that a test
 /// kills.
 #[derive(Debug, Clone)]
@@ -86,6 +101,11 @@ impl Client {
 
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Returns a client with typed calls. It trusts every listener, since a test may run the daemon as another user.
+    pub(crate) fn typed(&self) -> agentd_client::Client {
+        agentd_client::Client::by(Way::By(Arc::new(Plain(self.socket.clone())))).within(super::LIMIT)
     }
 
     async fn send(&self, request: Request<Full<Bytes>>) -> Result<hyper::Response<Incoming>, hyper::Error> {
@@ -230,7 +250,7 @@ impl Client {
 
     /// Returns the view of a session. Fails if a condition has a reason that the reference does not list.
     pub(crate) async fn view(&self, id: &str) -> SessionView {
-        let view: SessionView = self.get(&format!("/v1/sessions/{id}")).await.expect(200);
+        let view = self.typed().session(id).await.unwrap_or_else(|error| panic!("session {id}: {error:?}")).value;
         for condition in &view.status.conditions {
             let is_listed = reason::ALL.iter().any(|known| known.name == condition.reason);
             assert!(is_listed, "agentd_api::reason lacks the reason of {condition:?}");

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use agentd_api::session::{Phase, SessionSpec, SessionView};
+use agentd_api::session::{Phase, SessionSpec};
+use agentd_client::Terms;
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 use tokio::net::UnixStream;
@@ -291,7 +292,8 @@ impl Daemon {
 
     /// Creates a session without waiting.
     pub(crate) async fn create(&self, spec: &SessionSpec) -> Session {
-        let view: SessionView = self.client.post("/v1/sessions", spec).await.expect(202);
+        let created = self.client.typed().create(spec, Terms::default()).await;
+        let view = created.unwrap_or_else(|error| panic!("the session is not created: {error:?}")).value;
         Session::new(view.id, self.client.clone(), self.state())
     }
 

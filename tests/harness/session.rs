@@ -7,6 +7,7 @@ use agentd_api::event::TurnEnded;
 use agentd_api::session::{Phase, PromptAccepted, PromptRequest, SessionSpec, SessionView};
 use agentd_api::surrogates::replace_lone_surrogates;
 use agentd_api::{Body, Event, SessionId, TurnId};
+use agentd_client::Terms;
 use serde_json::Value;
 
 use super::events::Events;
@@ -56,7 +57,7 @@ impl Session {
     /// Sends a prompt without waiting for the turn.
     pub(crate) async fn prompt(&self, prompt: &str) -> PromptAccepted {
         let request = PromptRequest { prompt: prompt.to_owned(), parts: Vec::new(), schema: None };
-        self.client.post(&self.path("/prompt"), &request).await.expect(202)
+        self.client.typed().prompt(self.id.as_str(), &request).await.expect("the prompt is accepted").value
     }
 
     /// Sends a prompt and waits for the turn's end.
@@ -77,13 +78,16 @@ impl Session {
     }
 
     pub(crate) async fn stop(&self) -> SessionView {
-        self.client.call("POST", &self.path("/stop?wait=60"), "").await.expect::<SessionView>(202);
+        let wait = Some(Duration::from_mins(1));
+        self.client.typed().stop(self.id.as_str(), wait).await.expect("the session can be stopped");
         self.wait_for_phase(Phase::Stopped).await
     }
 
     /// Resumes the session, and waits until it is ready for a prompt.
     pub(crate) async fn resume(&self) -> SessionView {
-        self.client.call("POST", &self.path("/resume?wait=60"), "").await.expect::<SessionView>(202);
+        let resumed =
+            self.client.typed().resume(self.id.as_str(), Some(Duration::from_mins(1)), false, Terms::default());
+        resumed.await.expect("the session can be resumed");
         self.wait_for_phase(Phase::Idle).await
     }
 
