@@ -95,6 +95,7 @@ mod repositories;
 mod requests;
 mod restarts;
 mod results;
+mod rust_client;
 mod schedules;
 mod scopes;
 mod scripts;

@@ -210,8 +210,8 @@ impl Machine {
                     format!(r#"{{"sessions":[{kept}],"unreadable":[]}}"#)
                 };
                 let length = body.len();
-                write!(stream, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n{body}")
-                    .unwrap();
+                let kind = "content-type: application/json\r\nconnection: close";
+                write!(stream, "HTTP/1.1 200 OK\r\n{kind}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
             }
         });
     }

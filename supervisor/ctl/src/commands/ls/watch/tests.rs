@@ -72,8 +72,12 @@ impl Fake {
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
         let path = lines.next().unwrap_or_default().split(' ').nth(1).unwrap_or_default().to_owned();
         lines.take_while(|line| !line.is_empty()).for_each(drop);
-        let whole =
-            |status: &str, body: &str| format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let whole = |status: &str, body: &str| {
+            format!(
+                "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
         if path.starts_with("/v1/sessions") {
             // Counted first: the watch may be ahead of this thread.
             let look = self.looks.fetch_add(1, Ordering::SeqCst);
