@@ -30,6 +30,8 @@ const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 const MARKED: u64 = 20_000;
 /// Distance of a new era's cursors from those of the former era, if the clock went back.
 const APART: u64 = 1_000_000_000;
+/// Latest start of an era. The cursors of its events then fit into a `u64`.
+const LATEST: u64 = u64::MAX / 4;
 /// Number of segments in which the kept events lie.
 const SEGMENTS: u64 = 16;
 
@@ -221,7 +223,9 @@ fn eras(root: &Path) -> Result<Vec<u64>, StoreError> {
     let listed = || -> io::Result<Vec<u64>> {
         let mut eras = Vec::new();
         for entry in std::fs::read_dir(root)? {
-            eras.extend(entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()));
+            eras.extend(
+                entry?.file_name().to_str().and_then(|name| name.parse::<u64>().ok()).filter(|base| *base <= LATEST),
+            );
         }
         eras.sort_unstable();
         Ok(eras)

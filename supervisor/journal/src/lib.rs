@@ -1,7 +1,8 @@
 //! Append-only journal of one session: append, read from a cursor, repair after a crash, remove old records.
 //!
 //! Each record is one line, `{"seq":N,"time":"...","kind":"...","data":...}` ([`agentd_api::event::Envelope`]). `seq`
-//! starts at 1 and has no gaps. New records go to the current segment, `journal.jsonl`, in the session's directory.
+//! starts at 1, has no gaps, and is at most 2^63 - 1. A line with another number is not a record. New records go to the
+//! current segment, `journal.jsonl`, in the session's directory.
 //! Before the current segment exceeds its size limit, the writer renames it to `journal-<seq of its first record, 20
 //! digits>.jsonl`. The segment is then closed, and the writer starts a new current segment.
 //!

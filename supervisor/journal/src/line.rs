@@ -24,24 +24,33 @@ pub struct Parts<'a> {
 /// Maximum length in bytes of the prefix, the longest `u64` and the comma after it.
 pub(crate) const HEAD: usize = PREFIX.len() + 20 + 1;
 
-/// Parses the `seq` of the line that begins with these bytes. The first [`HEAD`] bytes are enough.
+/// Largest `seq` of a record, 2^63 - 1. The numbers beside every `seq` therefore fit into a `u64`.
+pub(crate) const LARGEST: u64 = u64::MAX / 2;
+
+/// Reports whether a record can have this `seq`: a number from 1 to [`LARGEST`].
+pub(crate) fn is_seq(seq: u64) -> bool {
+    (1..=LARGEST).contains(&seq)
+}
+
+/// Parses the `seq` of the line that begins with these bytes. The first [`HEAD`] bytes are enough. Returns `None` for
+/// a number that no record has.
 pub(crate) fn seq(line: &[u8]) -> Option<u64> {
     let digits = line.strip_prefix(PREFIX)?;
     let mut seq = 0_u64;
     for (at, byte) in digits.iter().enumerate() {
         match byte {
             b'0'..=b'9' => seq = seq.checked_mul(10)?.checked_add(u64::from(byte - b'0'))?,
-            b',' if at > 0 => return Some(seq),
+            b',' if at > 0 => return Some(seq).filter(|seq| is_seq(*seq)),
             _ => return None,
         }
     }
     None
 }
 
-/// Parses the whole line and returns its `seq` if the line is a valid record with a `seq` above 0.
+/// Parses the whole line and returns its `seq` if the line is a valid record.
 pub(crate) fn valid(line: &[u8]) -> Option<u64> {
     let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
-    seq(line).filter(|seq| *seq == envelope.seq && *seq > 0)
+    seq(line).filter(|seq| *seq == envelope.seq)
 }
 
 /// Returns an upper bound of the record's line length in bytes, including the newline.
@@ -138,7 +147,10 @@ mod tests {
     fn only_the_exact_prefix_gives_a_seq() {
         for (line, expected) in [
             ("{\"seq\":1,", Some(1)),
-            ("{\"seq\":18446744073709551615,\"", Some(u64::MAX)),
+            ("{\"seq\":9223372036854775807,\"", Some(LARGEST)),
+            ("{\"seq\":9223372036854775808,\"", None),
+            ("{\"seq\":18446744073709551615,\"", None),
+            ("{\"seq\":0,\"", None),
             ("{\"seq\":18446744073709551616,\"", None),
             ("{\"seq\":,", None),
             ("{\"seq\":12", None),

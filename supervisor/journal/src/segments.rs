@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::reader::{ATTEMPTS, ReadError, removed_too_fast};
-use crate::{JOURNAL, scan};
+use crate::{JOURNAL, line, scan};
 
 const BEFORE: &str = "journal-";
 const BEHIND: &str = ".jsonl";
@@ -26,7 +26,7 @@ pub(crate) fn path(directory: &Path, first: u64) -> PathBuf {
 fn first_of(name: &str) -> Option<u64> {
     let digits = name.strip_prefix(BEFORE)?.strip_suffix(BEHIND)?;
     let plain = digits.len() == DIGITS && digits.bytes().all(|byte| byte.is_ascii_digit());
-    digits.parse().ok().filter(|first| plain && *first > 0)
+    digits.parse().ok().filter(|first| plain && line::is_seq(*first))
 }
 
 /// Returns the first `seq` of each closed segment, ascending.
@@ -159,7 +159,9 @@ mod tests {
         assert_eq!(name.to_str(), Some("journal-00000000000000000042.jsonl"));
         for (name, expected) in [
             ("journal-00000000000000000042.jsonl", Some(42)),
-            ("journal-18446744073709551615.jsonl", Some(u64::MAX)),
+            ("journal-09223372036854775807.jsonl", Some(line::LARGEST)),
+            ("journal-09223372036854775808.jsonl", None),
+            ("journal-18446744073709551615.jsonl", None),
             ("journal-18446744073709551616.jsonl", None),
             ("journal-00000000000000000000.jsonl", None),
             ("journal-42.jsonl", None),

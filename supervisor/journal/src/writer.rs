@@ -170,6 +170,10 @@ impl Writer {
         {
             return Err(AppendError::LineBreak { kind: record.kind.to_owned() });
         }
+        if line::LARGEST - self.last_seq < records.len() as u64 {
+            let source = io::Error::other(format!("no record number is left after {}", self.last_seq));
+            return Err(AppendError::Write { path: self.path.clone(), source });
+        }
         self.buffer.clear();
         self.buffer.reserve(records.iter().map(line::length).sum());
         let (mut seq, stamp) = (self.last_seq, line::stamp(now));

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use agentd_journal::{
-    AppendError, JOURNAL, OpenError, Options, ReadError, Reader, Record, TORN, Writer, last_seq, truncate_torn_tail,
+    AppendError, JOURNAL, OpenError, Options, ReadError, Reader, Record, Retain, TORN, Writer, last_seq,
+    truncate_torn_tail,
 };
 use jiff::Timestamp;
 use proptest::prelude::*;
@@ -153,6 +154,122 @@ fn a_line_that_is_not_a_record_is_an_error_with_its_offset() {
     let mut reader = Reader::open(directory.path(), 0).unwrap();
     assert_eq!(reader.next().unwrap().unwrap().seq, 1);
     assert!(matches!(reader.next(), Err(ReadError::Corrupt { offset, .. }) if offset == first as u64));
+}
+
+/// Numbers that no record has, and the largest number that a record has.
+const IMPOSSIBLE: [u64; 4] = [0, (u64::MAX / 2) + 1, u64::MAX - 1, u64::MAX];
+const LARGEST: u64 = u64::MAX / 2;
+
+fn line(seq: u64) -> String {
+    format!("{{\"seq\":{seq},\"time\":\"1970-01-01T00:00:00.000000Z\",\"kind\":\"agent.out\",\"data\":1}}\n")
+}
+
+#[test]
+fn a_journal_whose_first_number_is_impossible_is_damaged_for_readers_and_for_the_writer() {
+    for first in IMPOSSIBLE {
+        // Alone, and before records with possible numbers.
+        for more in [String::new(), line(1) + &line(2)] {
+            let directory = tempfile::tempdir().unwrap();
+            let directory = directory.path();
+            fs::write(directory.join(JOURNAL), line(first) + &more).unwrap();
+            let corrupt = |error: ReadError| matches!(error, ReadError::Corrupt { offset: 0, .. });
+            for after in [0, 1, 2, first, u64::MAX] {
+                assert!(corrupt(Reader::open(directory, after).unwrap_err()), "{first} after {after}");
+            }
+            for count in [0, 1, u64::MAX] {
+                assert!(corrupt(Reader::open_last(directory, count).unwrap_err()), "{first}, last {count}");
+            }
+            assert!(corrupt(agentd_journal::first_seq(directory).unwrap_err()), "{first}");
+            assert!(corrupt(last_seq(directory).unwrap_err()), "{first}");
+            let before = fs::read(directory.join(JOURNAL)).unwrap();
+            match Writer::open(directory, Options::default()) {
+                // Nothing but such a line is a torn tail, and its bytes are kept.
+                Ok((mut writer, repair)) => {
+                    assert!(more.is_empty(), "{first}");
+                    assert_eq!((repair.torn, writer.last_seq()), (before.len() as u64, 0), "{first}");
+                    assert_eq!(fs::read(directory.join(TORN)).unwrap(), before, "{first}");
+                    assert_eq!(append(&mut writer, &[text(1)]).unwrap(), 1, "{first}");
+                }
+                Err(error) => {
+                    assert!(!more.is_empty() && matches!(error, OpenError::Repair { .. }), "{first}: {error}");
+                    assert_eq!(fs::read(directory.join(JOURNAL)).unwrap(), before, "{first}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn an_impossible_number_in_the_middle_or_at_the_end_is_damage_at_its_offset() {
+    for wrong in IMPOSSIBLE {
+        for (text, offset) in
+            [(line(1) + &line(wrong) + &line(3), line(1).len()), (line(1) + &line(wrong), line(1).len())]
+        {
+            let directory = tempfile::tempdir().unwrap();
+            fs::write(directory.path().join(JOURNAL), &text).unwrap();
+            let mut damage = None;
+            match Reader::open(directory.path(), 0) {
+                Ok(mut reader) => {
+                    while damage.is_none() {
+                        damage = reader.next().map(|line| assert_eq!(line.unwrap().seq, 1)).err();
+                    }
+                }
+                Err(error) => damage = Some(error),
+            }
+            let damage = damage.unwrap();
+            assert!(
+                matches!(damage, ReadError::Corrupt { offset: found, .. } if found == offset as u64),
+                "{wrong}: {damage}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_journal_with_the_largest_number_can_be_read_and_takes_no_further_record() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join(JOURNAL), line(LARGEST - 1) + &line(LARGEST)).unwrap();
+    assert_eq!(seqs(&mut Reader::open(directory.path(), 0).unwrap()), [LARGEST - 1, LARGEST]);
+    assert_eq!(seqs(&mut Reader::open(directory.path(), LARGEST).unwrap()), [0_u64; 0]);
+    assert_eq!(seqs(&mut Reader::open(directory.path(), u64::MAX).unwrap()), [0_u64; 0]);
+    let (mut writer, repair) = Writer::open(directory.path(), Options::default()).unwrap();
+    assert_eq!((repair.torn, writer.last_seq()), (0, LARGEST));
+    assert!(matches!(append(&mut writer, &[text(1)]), Err(AppendError::Write { .. })));
+    assert_eq!(seqs(&mut Reader::open_last(directory.path(), 9).unwrap()), [LARGEST - 1, LARGEST]);
+}
+
+/// Segments with names and contents that no writer produces. No read may panic, and no read may return a record twice.
+#[test]
+fn segments_with_hostile_names_and_numbers_are_damaged_and_stop_no_reader() {
+    let numbers = [1, 2, 5, LARGEST, LARGEST + 1, u64::MAX];
+    for name in numbers {
+        for first in [0, 1, 2, LARGEST, u64::MAX] {
+            for current in [None, Some(0), Some(1), Some(LARGEST), Some(u64::MAX)] {
+                let directory = tempfile::tempdir().unwrap();
+                let directory = directory.path();
+                fs::write(directory.join(format!("journal-{name:020}.jsonl")), line(first)).unwrap();
+                if let Some(current) = current {
+                    fs::write(directory.join(JOURNAL), line(current)).unwrap();
+                }
+                for after in [0, 1, LARGEST, u64::MAX] {
+                    let Ok(mut reader) = Reader::open(directory, after) else { continue };
+                    let mut last = 0;
+                    while let Ok(Some(line)) = reader.next() {
+                        assert!(line.seq > last, "{name} {first} {current:?} after {after}");
+                        last = line.seq;
+                    }
+                }
+                let _ = (last_seq(directory), Reader::open_last(directory, 3).map(|mut reader| reader.next().is_ok()));
+                let _ = agentd_journal::retain(directory, Retain { at_most: 0, keep_after: u64::MAX });
+                if let Ok((mut writer, _)) = Writer::open(directory, Options::default())
+                    && append(&mut writer, &[text(1)]).is_ok()
+                {
+                    assert!(last_seq(directory).is_ok(), "{name} {first} {current:?}");
+                }
+                let _ = truncate_torn_tail(directory);
+            }
+        }
+    }
 }
 
 #[test]
