@@ -39,6 +39,7 @@ mod session_context;
 mod session_spec;
 mod snapshots;
 mod socket;
+mod sparse;
 mod stream;
 mod tcp;
 mod tcp_listener;

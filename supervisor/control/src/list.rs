@@ -1,17 +1,18 @@
 //! Implements `GET /v1/sessions`: filters, pages, sparse items and the `ETag` of a list.
 //!
-//! Items are written from the published views, which are not copied. The item without `fields` is made once for each
-//! publication. A whole answer to the owner is kept until a session changes, so a client that asks again and again
-//! costs little.
+//! Items are written from the published views, which are not copied. The item without `fields` is made once for
+//! each publication, and the item with the same names of fields too. A whole answer to the owner is kept until a
+//! session changes, so a client that asks again and again costs little.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_api::label::Selector;
-use agentd_api::list::{Conditions, Cursor, Fields, Part, Phases, SelectedFields, Selection, SessionSummary, agent_of};
-use agentd_api::session::{Condition, SessionView, UnreadableSession};
+use agentd_api::list::{Conditions, Cursor, Fields, Phases, Selection, SessionSummary, agent_of};
+use agentd_api::route::Value as _;
+use agentd_api::session::{SessionView, UnreadableSession};
 use agentd_api::staleness::UncheckedSession;
 use agentd_api::{Call, Code, Problem};
 use agentd_keeper::caller::{Caller, CallerClass};
@@ -20,10 +21,10 @@ use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
 use hyper::{Response, StatusCode};
 use serde::Serialize;
-use serde_json::value::RawValue;
 
 use super::handlers::Answer;
 use super::router::Context;
+use super::sparse::SparseItem;
 use super::{Body, access, full};
 
 /// Number of kept answers.
@@ -106,6 +107,19 @@ impl Filter {
     }
 }
 
+/// The form of the items of a call with `fields`.
+struct ItemForm {
+    selection: Selection,
+    /// Value of `fields`, by which a session's item is found again.
+    name: Arc<str>,
+}
+
+impl ItemForm {
+    fn of(fields: &Fields) -> Result<Self, Problem> {
+        Ok(Self { selection: fields.selection()?, name: fields.write().into() })
+    }
+}
+
 /// A part of the list.
 struct Page {
     items: Vec<Arc<Published>>,
@@ -137,7 +151,7 @@ pub(super) async fn sessions(context: &Context, call: Call, headers: &HeaderMap)
         return Err(Problem::new(Code::Internal, format!("internal error: {address} lists no sessions")));
     };
     let directory = directory.map(absolute).transpose()?;
-    let selection = fields.as_ref().map(Fields::selection).transpose()?;
+    let selection = fields.as_ref().map(ItemForm::of).transpose()?;
     let filter = Filter { label, phase, agent, directory, condition };
     if stale.unwrap_or(false) {
         if limit.is_some() || after.is_some() {
@@ -159,7 +173,7 @@ pub(super) async fn sessions(context: &Context, call: Call, headers: &HeaderMap)
     if is_known(headers, &tag) {
         return Ok(answer(tag, Bytes::new(), headers));
     }
-    let items = page.items.iter().map(|one| (one.view.as_ref(), Some(one.summary())));
+    let items = page.items.iter().map(|one| (one.view.as_ref(), Some(one.as_ref())));
     let body = body(items, selection.as_ref(), page.next.as_deref(), &unreadable, &[])?;
     if is_owner {
         context.lists.keep(Kept { address, change, tag: tag.clone(), body: body.clone() });
@@ -168,7 +182,7 @@ pub(super) async fn sessions(context: &Context, call: Call, headers: &HeaderMap)
 }
 
 /// Answers with the sessions that are stale now. Such a list has no tag, because it depends on the file system.
-async fn stale_sessions(context: &Context, filter: &Filter, selection: Option<&Selection>) -> Answer {
+async fn stale_sessions(context: &Context, filter: &Filter, selection: Option<&ItemForm>) -> Answer {
     if matches!(context.caller.who, CallerClass::Stranger(_)) {
         // agentd waits for these callers, so they must not wait for git.
         access::owner_only(context, "only the owner and guests look for stale sessions")?;
@@ -231,24 +245,28 @@ fn internal(error: &serde_json::Error) -> Problem {
     Problem::new(Code::Internal, format!("internal error: cannot write a list: {error}"))
 }
 
-/// Writes a [`agentd_api::list::SessionList`]. Each session has its summary as JSON, if it is made already.
+/// Writes a [`agentd_api::list::SessionList`]. A session that is listed in its present state has its publication, which
+/// keeps items.
 fn body<'a>(
-    sessions: impl Iterator<Item = (&'a SessionView, Option<&'a [u8]>)>,
-    selection: Option<&Selection>,
+    sessions: impl Iterator<Item = (&'a SessionView, Option<&'a Published>)>,
+    form: Option<&ItemForm>,
     next: Option<&str>,
     unreadable: &[UnreadableSession],
     unchecked: &[UncheckedSession],
 ) -> Result<Bytes, Problem> {
     let mut body = b"{\"sessions\":[".to_vec();
-    for (number, (view, summary)) in sessions.enumerate() {
+    for (number, (view, published)) in sessions.enumerate() {
         if number > 0 {
             body.push(b',');
         }
-        match (selection, summary) {
-            (None, Some(summary)) => body.extend_from_slice(summary),
+        match (form.map(|form| (&form.selection, &form.name)), published) {
+            (None, Some(published)) => body.extend_from_slice(published.summary()),
             (None, None) => write(&mut body, &SessionSummary::of(view))?,
-            (Some(Selection::Whole), _) => write(&mut body, view)?,
-            (Some(Selection::Named(fields)), _) => body.extend(sparse(view, fields)?.as_bytes()),
+            (Some((Selection::Whole, _)), _) => write(&mut body, view)?,
+            (Some((Selection::Named(selected), name)), Some(published)) => {
+                published.item(name, &mut body, |body| write(body, &SparseItem { view, selected }))?;
+            }
+            (Some((Selection::Named(selected), _)), None) => write(&mut body, &SparseItem { view, selected })?,
         }
     }
     body.push(b']');
@@ -272,65 +290,9 @@ fn write<T: Serialize + ?Sized>(body: &mut Vec<u8>, value: &T) -> Result<(), Pro
     serde_json::to_writer(body, value).map_err(|error| internal(&error))
 }
 
-/// A field of a sparse item, as JSON.
-type Field = (&'static str, String);
-
-/// Returns the named fields of a session as a JSON object.
-fn sparse(view: &SessionView, selected: &SelectedFields) -> Result<String, Problem> {
-    let mut fields = named(&SessionSummary::of(view), &selected.top)?;
-    for name in &selected.top {
-        let value = match *name {
-            "generation" => Some(text(&view.generation)?),
-            "parent" => view.parent.as_ref().map(text).transpose()?,
-            _ => None,
-        };
-        fields.extend(value.map(|value| (*name, value)));
-    }
-    fields.extend(match &selected.spec {
-        Part::None => None,
-        Part::All => Some(("spec", text(view.spec.as_ref())?)),
-        Part::Named(names) => Some(("spec", object(&named(view.spec.as_ref(), names)?))),
-    });
-    let of_status = match &selected.status {
-        Part::All => {
-            fields.push(("status", text(&view.status)?));
-            return Ok(object(&fields));
-        }
-        Part::None if selected.conditions.is_empty() => return Ok(object(&fields)),
-        Part::None => Vec::new(),
-        Part::Named(names) => named(&view.status, names)?,
-    };
-    let mut of_status = of_status;
-    if !selected.conditions.is_empty() && of_status.iter().all(|(name, _)| *name != "conditions") {
-        let is_wanted = |one: &&Condition| selected.conditions.contains(&one.kind);
-        let wanted: Vec<&Condition> = view.status.conditions.iter().filter(is_wanted).collect();
-        of_status.push(("conditions", text(&wanted)?));
-    }
-    fields.push(("status", object(&of_status)));
-    Ok(object(&fields))
-}
-
-/// Returns these fields of a value, without the absent ones.
-fn named<T: Serialize>(value: &T, names: &[&'static str]) -> Result<Vec<Field>, Problem> {
-    let whole = text(value)?;
-    let parts: BTreeMap<&str, &RawValue> = serde_json::from_str(&whole).map_err(|error| internal(&error))?;
-    Ok(names.iter().filter_map(|name| Some((*name, parts.get(name)?.get().to_owned()))).collect())
-}
-
-fn text<T: Serialize + ?Sized>(value: &T) -> Result<String, Problem> {
-    serde_json::to_string(value).map_err(|error| internal(&error))
-}
-
-/// Writes an object. The names are those of Rust fields, which need no escapes.
-fn object(fields: &[Field]) -> String {
-    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
-    format!("{{{}}}", fields.join(","))
-}
-
 #[cfg(test)]
 mod tests {
     use agentd_api::list::SessionList;
-    use agentd_api::route::Value as _;
     use serde_json::{Value, json};
 
     use super::*;
@@ -363,7 +325,7 @@ mod tests {
     }
 
     fn listed(fields: Option<&str>) -> Value {
-        let selection = fields.map(|fields| Fields::read(fields).unwrap().selection().unwrap());
+        let selection = fields.map(|fields| ItemForm::of(&Fields::read(fields).unwrap()).unwrap());
         let view = view();
         let written = body(std::iter::once((&view, None)), selection.as_ref(), Some("1.k3m"), &[], &[]).unwrap();
         let list: SessionList<Value> = serde_json::from_slice(&written).unwrap();
@@ -396,6 +358,54 @@ mod tests {
         assert_eq!(kinds, ["Ready"]);
         assert_eq!(listed(Some("*")), serde_json::to_value(view()).unwrap());
         assert_eq!(listed(Some("spec,status,id"))["status"], serde_json::to_value(view().status).unwrap());
+    }
+
+    /// A view in which most fields are present.
+    fn full_view() -> SessionView {
+        let mut view = serde_json::to_value(view()).unwrap();
+        view["parent"] = "k3m7qx2q".into();
+        view["spec"]["initial_prompt"] = "say x".into();
+        view["spec"]["limits"] = json!({ "memory": "1G" });
+        view["status"]["message"] = "it failed".into();
+        view["status"]["agent_pid"] = 4711.into();
+        serde_json::from_value(view).unwrap()
+    }
+
+    #[test]
+    fn each_field_alone_has_the_value_of_the_whole_session() {
+        let view = full_view();
+        let whole = serde_json::to_value(&view).unwrap();
+        let summary = serde_json::to_value(SessionSummary::of(&view)).unwrap();
+        let alone = |fields: &str| {
+            let form = ItemForm::of(&Fields::read(fields).unwrap()).unwrap();
+            let written = body(std::iter::once((&view, None)), Some(&form), None, &[], &[]).unwrap();
+            serde_json::from_slice::<SessionList<Value>>(&written).unwrap().sessions.remove(0)
+        };
+        let (mut all, mut count) = (Vec::new(), 0);
+        for part in ["spec", "status"] {
+            for (name, value) in whole[part].as_object().unwrap() {
+                let field = format!("{part}.{name}");
+                assert_eq!(alone(&field), json!({ part: { name: value } }), "{field}");
+                all.push(field);
+                count += 1;
+            }
+        }
+        for (name, value) in summary.as_object().unwrap() {
+            assert_eq!(alone(name), json!({ name: value }), "{name}");
+            all.push(name.clone());
+        }
+        for name in ["generation", "parent"] {
+            assert_eq!(alone(name), json!({ name: whole[name] }), "{name}");
+            all.push(name.to_owned());
+        }
+        assert!(count > 12, "the view has only {count} fields");
+        let mut wanted = summary;
+        for name in ["generation", "parent", "spec", "status"] {
+            wanted[name] = whole[name].clone();
+        }
+        assert_eq!(alone(&all.join(",")), wanted);
+        // A field that the session does not have is absent.
+        assert_eq!(alone("spec.command,status.turn"), json!({ "spec": {}, "status": {} }));
     }
 
     #[test]

@@ -61,7 +61,7 @@ mod view_changes;
 mod workflow;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use agentd_api::compatibility::Compatibility;
 use agentd_api::completion::Outcome;
@@ -136,6 +136,8 @@ pub struct Published {
     number: u64,
     /// The item of a list as JSON.
     summary: OnceLock<Box<[u8]>>,
+    /// The last item with named fields as JSON, with the names.
+    item: Mutex<Option<(Arc<str>, Box<[u8]>)>>,
     /// Sequence number of the state in `session.json`. Records after this number must not be removed.
     remembered: u64,
     /// Whether the driver has read the whole journal since the daemon started. Until then the view comes from
@@ -152,8 +154,8 @@ pub struct Published {
 impl Published {
     fn new(view: SessionView, document: &Document, state: &State, remembered: u64, current: bool) -> Self {
         let (baseline, requested) = (Arc::clone(&state.facts.baseline), Arc::clone(document.requested()));
-        let (view, number, summary) = (Arc::new(view), 0, OnceLock::new());
-        Self { view, number, summary, remembered, current, set_aside: false, baseline, requested }
+        let (view, number, summary, item) = (Arc::new(view), 0, OnceLock::new(), Mutex::default());
+        Self { view, number, summary, item, remembered, current, set_aside: false, baseline, requested }
     }
 
     fn unreadable(document: &Document, state: &State, reason: String) -> Self {

@@ -1,11 +1,14 @@
 //! Lists the published states of all sessions, without a copy of their views.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use agentd_api::list::SessionSummary;
 use async_recursion::async_recursion as boxed;
 
 use super::{Published, Session, Sessions};
+
+/// Maximum length in bytes of an item with named fields that is kept. 1,000 sessions keep at most 1 MB.
+const LONGEST_KEPT: usize = 1 << 10;
 
 impl Published {
     /// Number of this publication, which no other publication of this daemon has.
@@ -16,6 +19,33 @@ impl Published {
     /// Returns the session's item of a list as JSON. The first call makes the item.
     pub fn summary(&self) -> &[u8] {
         self.summary.get_or_init(|| serde_json::to_vec(&SessionSummary::of(&self.view)).unwrap_or_default().into())
+    }
+
+    /// Appends the session's item with the named fields, which `make` appends if it is not kept. The last short item
+    /// is kept.
+    ///
+    /// # Errors
+    ///
+    /// `make` failed.
+    pub fn item<E>(
+        &self,
+        fields: &Arc<str>,
+        to: &mut Vec<u8>,
+        make: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        // No code under this lock can leave the item inconsistent.
+        let mut kept = self.item.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, item)) = kept.as_ref().filter(|(names, _)| names == fields) {
+            to.extend_from_slice(item);
+            return Ok(());
+        }
+        let begin = to.len();
+        make(to)?;
+        let made = &to[begin..];
+        if made.len() <= LONGEST_KEPT {
+            *kept = Some((Arc::clone(fields), made.into()));
+        }
+        Ok(())
     }
 }
 
