@@ -242,12 +242,20 @@ pub(super) async fn bounded(closing: &CancellationToken, wait: Duration, until: 
     }
 }
 
-/// Reads a whole body of at most `limit` bytes. Fails after `time`, and after a pause of a third of `time`.
+/// Reads a whole body of at most `limit` bytes. Fails after `time`, and after a pause of a third of `time`. A body
+/// whose announced length is too large is refused before it is read.
 pub(super) async fn whole<B>(body: B, limit: usize, time: Duration) -> Result<Vec<u8>, Problem>
 where
     B: hyper::body::Body<Data = bytes::Bytes>,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
+    let too_large = || {
+        Problem::new(Code::BodyTooLarge, format!("the request's body is larger than {limit} bytes"))
+            .hint("send a smaller body, or raise limits.body")
+    };
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_large());
+    }
     let mut body = std::pin::pin!(Limited::new(body, limit));
     let (mut whole, end) = (Vec::new(), Instant::now() + time);
     loop {
@@ -262,8 +270,7 @@ where
         let Some(frame) = frame else { return Ok(whole) };
         let frame = frame.map_err(|error| {
             if error.is::<LengthLimitError>() {
-                Problem::new(Code::BodyTooLarge, format!("the request's body is larger than {limit} bytes"))
-                    .hint("send a smaller body, or raise limits.body")
+                too_large()
             } else {
                 Problem::new(Code::MalformedRequest, format!("cannot read the request's body: {error}"))
             }
