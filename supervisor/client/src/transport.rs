@@ -7,13 +7,21 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
+use tokio::time::{Instant, sleep};
 
 use crate::error::{Error, Foreign};
 use crate::trust;
+
+/// Longest wait for room in the queue of a socket.
+const QUEUED: Duration = Duration::from_secs(15);
+/// Shortest and longest pause between two attempts to connect.
+const SHORTEST: Duration = Duration::from_millis(2);
+const LONGEST: Duration = Duration::from_millis(200);
 
 /// Bytes in both directions, of any transport.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -123,9 +131,31 @@ impl Way {
 pub async fn connect_trusted(path: &Path) -> Result<UnixStream, Error> {
     let unreachable = |source: io::Error| Error::Unreachable { place: path.display().to_string(), source };
     let owner = trust::check_directory(path)?;
-    let stream = UnixStream::connect(path).await.map_err(unreachable)?;
+    let stream = queued(path, QUEUED).await.map_err(unreachable)?;
     trust::check_listener(path, stream.peer_cred().map_err(unreachable)?.uid(), owner)?;
     Ok(stream)
+}
+
+/// Connects to a socket. While the queue of its connections is full, tries again for at most `limit`.
+///
+/// Only Linux distinguishes a full queue from a missing listener. Its connect(2) then fails with `EAGAIN` for a socket
+/// that does not block (unix(7)).
+async fn queued(path: &Path, limit: Duration) -> io::Result<UnixStream> {
+    let (since, mut pause) = (Instant::now(), SHORTEST);
+    loop {
+        match UnixStream::connect(path).await {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && since.elapsed() >= limit => {
+                let seconds = limit.as_secs_f32();
+                let what = format!("its queue of connections stayed full for {seconds} s, so it accepts none");
+                return Err(io::Error::new(error.kind(), what));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                sleep(pause).await;
+                pause = LONGEST.min(pause * 2);
+            }
+            result => return result,
+        }
+    }
 }
 
 impl fmt::Display for Way {
@@ -170,5 +200,35 @@ mod tests {
         assert!(matches!(Way::of_url("http://[::1]:1", None), Err(Error::NoToken { .. })));
         let nowhere = directory.path().join("none");
         assert!(matches!(Way::of_url("http://[::1]:1", Some(&nowhere)), Err(Error::Token { .. })));
+    }
+
+    /// A socket whose queue has room for one connection, and the connection in it.
+    #[cfg(target_os = "linux")]
+    fn full(directory: &Path) -> (PathBuf, std::os::unix::net::UnixListener, Vec<std::os::unix::net::UnixStream>) {
+        let path = directory.join("full.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        // Another listen(2) changes the length of the queue. Linux takes one connection more than this length.
+        nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(0).unwrap()).unwrap();
+        let connected = vec![std::os::unix::net::UnixStream::connect(&path).unwrap()];
+        (path, listener, connected)
+    }
+
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_full_queue_is_waited_for_and_the_wait_is_bounded() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, listener, held) = full(directory.path());
+        let limit = Duration::from_millis(50);
+        let begun = Instant::now();
+        let error = queued(&path, limit).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        assert!(error.to_string().contains("0.05 s"), "{error}");
+        assert!(begun.elapsed() >= limit, "{:?}", begun.elapsed());
+        // The connection is made as soon as the listener takes another from the queue.
+        let mut waiting = Box::pin(queued(&path, QUEUED));
+        assert!(tokio::time::timeout(limit, &mut waiting).await.is_err());
+        listener.accept().unwrap();
+        waiting.await.unwrap();
+        drop(held);
     }
 }
