@@ -24,10 +24,15 @@ quick *base:
 ci:
     bash .ci/run
 
-# Formats both workspaces.
+# Runs the fuzz targets, each for 30 seconds; arguments are the seconds and the targets.
+fuzz *arguments:
+    .ci/fuzz {{ arguments }}
+
+# Formats all workspaces.
 format:
     cargo fmt --all
     cargo fmt --all --manifest-path plugins/Cargo.toml
+    cargo fmt --manifest-path tests/fuzz/Cargo.toml
 
 # Checks licences, duplicates and sources of the crates.
 deny *checks:
