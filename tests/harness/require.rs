@@ -1,8 +1,8 @@
 //! Checks the requirements of a test that a machine may lack. Without a requirement the test is skipped: it passes,
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
-//! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,openapi,shells,root,fuse,guests,namespaces` and
-//! `prometheus`.
+//! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,openapi,shells,root,fuse,guests,namespaces`,
+//! `prometheus` and `dashboards`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -200,6 +200,15 @@ pub(crate) fn prometheus() -> Option<()> {
     match ["prometheus", "promtool"].iter().find(|name| !is_there(name)) {
         None => Some(()),
         Some(name) => missing("prometheus", &format!("{name} is not installed (Debian's package prometheus)")),
+    }
+}
+
+/// Requires the programs of the dashboards in the book: curl, jq and python3.
+pub(crate) fn dashboards() -> Option<()> {
+    let is_there = |name: &&str| ["/usr/bin", "/bin"].iter().any(|directory| Path::new(directory).join(name).exists());
+    match ["curl", "jq", "python3"].iter().find(|name| !is_there(name)) {
+        None => Some(()),
+        Some(name) => missing("dashboards", &format!("{name} is not installed")),
     }
 }
 

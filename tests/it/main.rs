@@ -28,6 +28,7 @@ mod context;
 mod contract;
 mod corporate;
 mod crowd;
+mod dashboards;
 mod degraded;
 mod directories;
 mod doctor;
