@@ -52,6 +52,7 @@ mod guard;
 #[path = "../plugins/guest.rs"]
 #[allow(dead_code, reason = "the plugin host's own tests use the rest")]
 mod guest;
+mod hooks;
 mod hostile;
 mod hosts;
 mod http;

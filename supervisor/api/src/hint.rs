@@ -19,6 +19,7 @@ pub fn of_session(text: &str, hint: &str) -> String {
 hints! {
     LIST_SESSIONS = "`agentctl ls` lists the sessions",
     LIST_SCHEDULES = "`agentctl schedule ls` lists the schedules",
+    LIST_HOOKS = "`agentctl hooks` lists the hooks of the configuration",
     LIST_PLUGINS = "`agentctl plugin ls` lists the plugins that the configuration declares or uses",
     LIST_SNAPSHOTS = "`agentctl snapshot status` shows the present snapshots",
     LIST_TURNS = "`agentctl show` lists the turns",

@@ -27,6 +27,7 @@ pub mod facts;
 pub mod feed;
 pub mod hex;
 pub mod hint;
+pub mod hook;
 pub mod id;
 pub mod isolation;
 pub mod keep;

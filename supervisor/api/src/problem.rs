@@ -93,6 +93,8 @@ codes! {
     NoSuchPrerequisite = 404,
     /// No schedule has this name.
     NoSuchSchedule = 404,
+    /// The configuration has no hook of this name.
+    NoSuchHook = 404,
     /// A schedule's time, calendar expression or time zone is not valid, or lies in the past.
     ScheduleInvalid = 422,
     /// The file of the schedule cannot be read, and stays unchanged.

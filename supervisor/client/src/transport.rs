@@ -203,7 +203,6 @@ mod tests {
     }
 
     /// A socket whose queue has room for one connection, and the connection in it.
-    #[cfg(target_os = "linux")]
     fn full(directory: &Path) -> (PathBuf, std::os::unix::net::UnixListener, Vec<std::os::unix::net::UnixStream>) {
         let path = directory.join("full.sock");
         let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -213,9 +212,12 @@ mod tests {
         (path, listener, connected)
     }
 
-    #[cfg(target_os = "linux")]
     #[tokio::test]
     async fn a_full_queue_is_waited_for_and_the_wait_is_bounded() {
+        if std::env::consts::OS != "linux" {
+            eprintln!("skipped: other systems have other lengths of the queue");
+            return;
+        }
         let directory = tempfile::tempdir().unwrap();
         let (path, listener, held) = full(directory.path());
         let limit = Duration::from_millis(50);

@@ -107,6 +107,8 @@ const EFFECTS: &[(&str, Effect)] = &[
     // A span that has begun is sent to the present collector.
     ("traces.endpoint", Now),
     ("permissions", Now),
+    // An event that is being delivered is delivered again with the new settings.
+    ("hooks", Now),
 ];
 
 /// Lookup of when a changed configuration key takes effect.

@@ -39,6 +39,9 @@ pub(super) fn secret_part<'a>(key: &[String], option: Option<&str>, text: &'a st
     // An option and its value can be two elements: `--token VALUE`.
     let is_of_option =
         option.is_some_and(|option| option.starts_with('-') && !option.contains('=') && is_secret_key(option));
+    if is_address_of_hook(key) {
+        return path_of(text);
+    }
     // The option's name in `--token=VALUE` may be shown.
     let option_of = text.strip_prefix("--").and_then(|option| option.split_once('='));
     if let Some((_, value)) = option_of.filter(|(name, _)| !is_secret(key) && is_secret_key(name)) {
@@ -51,6 +54,17 @@ pub(super) fn secret_part<'a>(key: &[String], option: Option<&str>, text: &'a st
     }
     let (name, value) = text.split_once('=')?;
     (is_secret_key(name) || is_secret_value(value.as_bytes())).then_some(value)
+}
+
+/// Reports whether the key is the address of a hook. Chat services put a token into the path.
+fn is_address_of_hook(key: &[String]) -> bool {
+    matches!(key, [hooks, _, url] if hooks == "hooks" && url == "url")
+}
+
+/// Returns the path of an address, without the first slash. Everything is secret in a text of another form.
+fn path_of(text: &str) -> Option<&str> {
+    let Some((_, rest)) = text.split_once("://").filter(|(_, rest)| !rest.contains('@')) else { return Some(text) };
+    rest.split_once('/').map(|(_, path)| path).filter(|path| !path.is_empty())
 }
 
 /// A secret in a file and the key that contains it.

@@ -14,6 +14,7 @@ mod effects;
 mod environment;
 mod files;
 mod hidden;
+mod hooks;
 mod limits;
 mod mcp;
 mod parsed;
@@ -54,6 +55,7 @@ pub use edits::{AgentPlan, EditError, FileEdit, KeepPlan, plan_to_add_agent, pla
 pub use effects::Effects;
 pub use environment::{Children, Encryption, Environment, Functions, KeySource, LoginSource, Provider};
 pub use files::{Sources, drop_ins};
+pub use hooks::{Hook, HookAddress, HookFormat, HookGrant};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 pub use mcp::{AgentMcp, ConfiguredServer, Mcp};
 #[cfg(test)]
@@ -125,6 +127,8 @@ pub struct Config {
     /// Rules that answer permission requests of agents: `[[permissions]]`. The first rule that fits decides. Default:
     /// no rules, and the session's own policy decides.
     pub permissions: Vec<Rule>,
+    /// Hooks: events that agentd tells to a program, to an address or to the desktop: `[[hooks]]`. Default: none.
+    pub hooks: Vec<Hook>,
 }
 
 /// An agent and how agentd starts it.
@@ -254,6 +258,7 @@ impl Default for Config {
             journal: Journal::default(),
             traces: Traces::default(),
             permissions: Vec::new(),
+            hooks: Vec::new(),
         }
     }
 }
@@ -311,6 +316,7 @@ fn check(config: &Config) -> Flaws {
     flaws.extend(prerequisites::check(&config.prerequisites, &config.plugins));
     flaws.extend(control::check(&config.control));
     flaws.extend(traces::check(&config.traces));
+    flaws.extend(hooks::check(&config.hooks));
     flaws.extend(template::check(config.resume.note_template.as_ref()));
     let is_agent = |agent: &&AgentName| agent.as_str() == DEMO || config.agents.contains_key(*agent);
     if let Some(agent) = config.control.guest_agents.iter().find(|agent| !is_agent(agent)) {

@@ -129,6 +129,8 @@ mod tests {
             ("", "missing field `name`"),
             ("name = \"a\\nb\"", "`name` has"),
             ("name = \"x\"\nstartup = \"y\"", "unknown field `startup`"),
+            // A project declares no hook.
+            ("name = \"x\"\n[[hooks]]\ncommand = [\"/bin/true\"]", "unknown field `hooks`"),
             ("name = \"x\"\npaths = [\"../y\"]", "leads out of"),
             ("name = \"x\"\nenvironment_script = \"/etc/profile\"", "is not below"),
             ("name = \"x\"\nenvironment_script = \".\"", "is not below"),

@@ -18,6 +18,7 @@ mod drain;
 mod environment;
 mod feed;
 mod handlers;
+mod hooks;
 mod list;
 mod metrics;
 mod named;

@@ -6,6 +6,7 @@ use std::fmt::Debug;
 use agentd_api::Problem;
 use agentd_api::agents::{AgentAddRequest, AgentAddView};
 use agentd_api::doctor::DoctorView;
+use agentd_api::hook::{HookList, HookTestView};
 use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::plugin::ReloadView;
 use async_trait::async_trait;
@@ -43,4 +44,14 @@ pub trait Operations: Debug + Send + Sync {
 
     /// Examines the daemon's own health.
     async fn doctor(&self) -> DoctorView;
+
+    /// Lists the hooks with the state of their deliveries.
+    async fn hooks(&self) -> HookList;
+
+    /// Sends a test event to a hook.
+    ///
+    /// # Errors
+    ///
+    /// The configuration has no such hook.
+    async fn test_hook(&self, name: &str) -> Result<HookTestView, Problem>;
 }

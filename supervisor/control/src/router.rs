@@ -24,8 +24,8 @@ use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::stream::Window;
 use super::tcp::Gate;
 use super::{
-    Body, access, acp, agents, audit, bulk, description, doctor, drain, environment, feed, handlers, list, metrics,
-    note, plugins, prerequisites, problem, prune, readiness, repositories, schedules, scripts, secrets,
+    Body, access, acp, agents, audit, bulk, description, doctor, drain, environment, feed, handlers, hooks, list,
+    metrics, note, plugins, prerequisites, problem, prune, readiness, repositories, schedules, scripts, secrets,
     session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
@@ -295,6 +295,8 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Prune {} => prune::prune(context, request).await,
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
+        Call::Hooks {} => hooks::list(context).await,
+        Call::TestHook { name } => hooks::test(context, &name).await,
         Call::Schedules {} => schedules::list(context),
         Call::AddSchedule {} => schedules::add(context, request).await,
         Call::Schedule { schedule } => schedules::show(context, &schedule),

@@ -103,6 +103,8 @@ pub fn access(route: Route) -> Access {
         | Route::AddSnapshot
         | Route::RefreshSnapshots
         | Route::InvalidateSnapshots
+        | Route::Hooks
+        | Route::TestHook
         | Route::Schedules
         | Route::AddSchedule
         | Route::Schedule

@@ -34,6 +34,7 @@ use agentd_control::TcpEndpoint;
 use agentd_environment::Trust;
 use agentd_environment::sources::HomeDiffers;
 use agentd_feed::Feed;
+use agentd_hooks::Hooks;
 use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
 use agentd_host::disk::DiskWatch;
 use agentd_host::lock::{self, LockError};
@@ -159,6 +160,7 @@ async fn run(
     let (sessions, schedules) = open(&generations).await?;
     let measure = Measure::new(Arc::clone(&generations), Arc::clone(&sessions), opening);
     let feed = Arc::new(begin_feed(&generation, &sessions).map_err(ServeError::Start)?);
+    let hooks = Arc::new(begin_hooks(&generations, &sessions, &feed));
     let outputs = (Arc::clone(&tcp), traces);
     let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), outputs));
     report_start(&generation, &tcp);
@@ -172,6 +174,7 @@ async fn run(
             generations: Arc::clone(&generations),
             sessions: Arc::clone(&sessions),
             schedules: Arc::clone(&schedules),
+            hooks: Arc::clone(&hooks),
             started: clocks,
         }),
         tcp,
@@ -186,6 +189,7 @@ async fn run(
     let mut reading = tokio::spawn(read(Arc::clone(&sessions)));
     let mut is_read = false;
     tokio::spawn(Arc::clone(&schedules).wait());
+    tokio::spawn(Arc::clone(&hooks).run());
     tokio::spawn(recheck(Arc::clone(&generations), Arc::clone(&sessions)));
     tokio::spawn(measure.run());
     load_plugins(generation);
@@ -231,7 +235,7 @@ async fn run(
         }
     }
     manager::stopping();
-    let kept = (&*sessions, &*schedules, &*feed);
+    let kept = (&*sessions, &*schedules, &*hooks, &*feed);
     manager::extending(end(&generations, kept, &closing, serving, (!is_read).then_some(reading))).await;
     Ok(())
 }
@@ -280,6 +284,12 @@ fn begin_feed(generation: &Generation, sessions: &Arc<Sessions>) -> io::Result<F
     Feed::begin(options, Arc::clone(sessions), Arc::clone(changes))
 }
 
+/// Creates the hooks, which read the feed.
+fn begin_hooks(generations: &Arc<Generations>, sessions: &Arc<Sessions>, feed: &Arc<Feed>) -> Hooks {
+    let directory = generations.now().daemon.directories.hooks();
+    Hooks::new(Arc::clone(generations), Arc::clone(sessions), Arc::clone(feed), directory)
+}
+
 /// Opens TCP and logs the configuration's mistakes, and a home directory other than the user's. Neither prevents the
 /// daemon's start, because its sessions may be running.
 async fn begin(generation: &Generation, tcp: &TcpEndpoint, traces: &Traces) {
@@ -304,10 +314,10 @@ pub(crate) fn send_traces(generation: &Generation, traces: &Traces) {
     }
 }
 
-/// Ends the endpoint, then the drivers, then the feed of their events.
+/// Ends the endpoint, then the drivers, the hooks, and the feed of the events.
 async fn end(
     generations: &Generations,
-    (sessions, schedules, feed): (&Sessions, &Schedules, &Feed),
+    (sessions, schedules, hooks, feed): (&Sessions, &Schedules, &Hooks, &Feed),
     closing: &CancellationToken,
     serving: JoinHandle<()>,
     reading: Option<JoinHandle<io::Result<()>>>,
@@ -328,6 +338,7 @@ async fn end(
     if tokio::time::timeout(DRIVERS, ended).await.is_err() {
         tracing::warn!("some session drivers did not end within {} s; their sessions continue", DRIVERS.as_secs());
     }
+    hooks.close().await;
     feed.close().await;
 }
 

@@ -108,6 +108,11 @@ impl Feed {
         filter.session.as_ref().is_none_or(|id| brief(id).is_some_and(|brief| filter.takes_session(id, Some(&brief))))
     }
 
+    /// Returns the last known state of a session, also of a session that was removed recently.
+    pub fn brief(&self, id: &SessionId) -> Option<Arc<agentd_api::feed::SessionBrief>> {
+        self.shared.lock().brief(id)
+    }
+
     /// Opens a reader, and returns the events with which its stream begins. Without `follow` the stream ends with the
     /// present events. Blocks.
     ///

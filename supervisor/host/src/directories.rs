@@ -186,6 +186,11 @@ impl Directories {
         self.schedules().join("environments")
     }
 
+    /// Returns the directory with the positions of hooks.
+    pub fn hooks(&self) -> PathBuf {
+        self.state.join("hooks")
+    }
+
     /// Returns the path of the log file.
     pub fn log_file(&self) -> PathBuf {
         self.state.join("agentd.log")

@@ -108,6 +108,7 @@ macro_rules! families {
             page: Mutex<()>,
             agents: Names,
             plugins: Names,
+            hooks: Names,
             $($(#[doc = $doc])+ pub $field: $kind<{ <[&str]>::len(&[$(stringify!($label)),*]) }>,)*
         }
 
@@ -122,8 +123,8 @@ macro_rules! families {
                 $(let $field = $kind::register(all.next().expect("each field has an entry"), &mut registry);)*
                 let build = Info::new(vec![("version", version.to_owned())]);
                 registry.register("build", BUILD_HELP, build);
-                let (agents, plugins) = (Names::default(), Names::default());
-                Self { registry, page: Mutex::default(), agents, plugins, $($field),* }
+                let (agents, plugins, hooks) = (Names::default(), Names::default(), Names::default());
+                Self { registry, page: Mutex::default(), agents, plugins, hooks, $($field),* }
             }
         }
     };

@@ -136,6 +136,11 @@ families! {
     streams: Gauge = "streams" [];
     /// Number of connections that were refused because all connections or those of the caller were in use.
     connections_refused: Counter = "connections_refused" [listener in CONNECTIONS_REFUSED];
+    /// Number of attempts of hooks to deliver an event, by hook and outcome. `other` means the hooks beyond the first
+    /// 50.
+    hook_deliveries: Counter = "hook_deliveries" [hook, outcome in HOOK_OUTCOMES];
+    /// Number of events in the feed behind the position of a hook. Not all of them are for the hook.
+    hook_lag: Gauge = "hook_lag" [hook];
     /// Number of records of the audit log.
     audit_records: Counter = "audit_records" [];
     /// Number of records of the audit log about refused calls.
@@ -197,6 +202,11 @@ impl Metrics {
     /// Returns the label value of a plugin.
     pub fn plugin<'a>(&self, name: &'a str) -> &'a str {
         self.plugins.bounded(name)
+    }
+
+    /// Returns the label value of a hook.
+    pub fn hook<'a>(&self, name: &'a str) -> &'a str {
+        self.hooks.bounded(name)
     }
 
     fn alone(&self) -> MutexGuard<'_, ()> {

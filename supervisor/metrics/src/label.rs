@@ -29,6 +29,7 @@ pub(crate) const TURNS: &[&str] = &[
 ];
 pub(crate) const ANSWERS: &[&str] = &["policy", "client", "session", "timeout", "cancelled", OTHER];
 pub(crate) const ENDS: &[&str] = &["requested", "exited", "crashed", "limit"];
+pub(crate) const HOOK_OUTCOMES: &[&str] = &["delivered", "failed", "dropped"];
 pub(crate) const SAMPLES: &[&str] = &["disk", "processes"];
 pub(crate) const NOT_READY: &[&str] = agentd_api::readiness::NotReady::CODES;
 pub(crate) const CONNECTIONS_REFUSED: &[&str] = &["socket", "tcp"];

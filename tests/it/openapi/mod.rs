@@ -80,7 +80,8 @@ fn an_answer_that_does_not_fit_is_found() {
 
 /// Configuration for the calls that need one: a prerequisite that is not met, and a key.
 const MORE: &str = "\n[environment.encryption]\nenabled = true\n\n[prerequisites.gate]\nplugin = \"mount\"\n\
-    settings = { path = \"/no/such/tools\", kind = \"nfs*\" }\nrequired_by = { tags = [\"gated\"] }\n";
+    settings = { path = \"/no/such/tools\", kind = \"nfs*\" }\nrequired_by = { tags = [\"gated\"] }\n\n\
+    [[hooks]]\nname = \"phone\"\non = [\"turn.ended\"]\ncommand = [\"/bin/true\"]\n";
 
 /// Calls of a daemon whose answers are checked.
 struct Checked<'a> {
@@ -124,6 +125,8 @@ async fn real_answers_and_events_fit_the_description() {
     of_the_daemon(&mut checked).await;
     of_a_session(&mut checked).await;
     of_schedules(&mut checked).await;
+    checked.ok("POST", "/v1/hooks/phone/test", Value::Null).await;
+    checked.refused("POST", "/v1/hooks/none/test", Value::Null, "no-such-hook").await;
     for query in ["", "?stale", "?label=team=web"] {
         checked.ok("GET", &format!("/v1/sessions{query}"), Value::Null).await;
     }
@@ -163,6 +166,7 @@ async fn of_the_daemon(checked: &mut Checked<'_>) {
         "/v1/secrets",
         "/v1/snapshots",
         "/v1/schedules",
+        "/v1/hooks",
         scripts.as_str(),
     ] {
         checked.ok("GET", path, Value::Null).await;

@@ -143,6 +143,7 @@ fn own(route: Route) -> &'static [&'static [Code]] {
         | Route::BeginDrain
         | Route::UndoDrain
         | Route::Schedules
+        | Route::Hooks
         | Route::Sessions
         | Route::Session
         | Route::Repositories
@@ -166,6 +167,7 @@ fn own(route: Route) -> &'static [&'static [Code]] {
         Route::RefreshSnapshots => &[&[Code::SnapshotFailed]],
         Route::RotateKey => &[&[Code::KeyUnavailable, Code::EnvironmentUnreadable]],
         Route::Prune => &[SESSION, COMMAND],
+        Route::TestHook => &[&[Code::NoSuchHook]],
         Route::AddSchedule => &[SPEC, SCHEDULE],
         Route::SetSchedule => &[SPEC, SCHEDULE, &[Code::NoSuchSchedule, Code::GenerationChanged, Code::FieldFixed]],
         Route::Schedule | Route::RemoveSchedule => &[&[Code::NoSuchSchedule, Code::ScheduleUnreadable]],

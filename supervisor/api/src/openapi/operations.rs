@@ -45,6 +45,7 @@ const TAGS: &[(&str, &str, &[&str])] = &[
         "Environments, their snapshots, scripts and secrets.",
         &["environment", "scripts", "secrets", "snapshots"],
     ),
+    ("hooks", "Programs, addresses and desktops that are told of events.", &["hooks"]),
     ("plugins", "Plugins and prerequisites.", &["plugins", "prerequisites"]),
     ("schedules", "Sessions that start at given times.", &["schedules"]),
     ("sessions", "Sessions: life, prompts, answers, events and context.", &["sessions", "prune"]),

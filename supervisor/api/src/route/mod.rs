@@ -29,6 +29,7 @@ use crate::editor::RequestAnswer;
 use crate::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use crate::event::Event;
 use crate::feed::FeedEvent;
+use crate::hook::{HookList, HookTestView};
 use crate::keep::{KeepRequest, KeepView};
 use crate::label::Selector;
 use crate::list::{Conditions, Cursor, Fields, Phases};
@@ -397,6 +398,10 @@ routes! {
     RemoveSchedule = Delete "/v1/schedules/" schedule => 204 Nothing;
     /// Runs a schedule now. With `due` only if a time is due.
     RunSchedule = Post "/v1/schedules/" schedule "/run" { due: bool } => 200 Document(ScheduleRuns);
+    /// Lists the hooks of the configuration with their positions and last attempts.
+    Hooks = Get "/v1/hooks" => 200 Document(HookList);
+    /// Sends one test event to a hook now, and shows the answer. A failed delivery is no problem of the call.
+    TestHook = Post "/v1/hooks/" name "/test" => 200 Document(HookTestView);
     /// Streams the events of all sessions and of the daemon, or with `before` sends the `limit` events before that
     /// cursor.
     Feed = Get "/v1/events"

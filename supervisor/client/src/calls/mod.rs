@@ -5,6 +5,7 @@
 mod agents;
 mod daemon;
 mod environment;
+mod hooks;
 mod repositories;
 mod schedules;
 mod sessions;

@@ -8,6 +8,7 @@ pub(crate) mod environment;
 pub(crate) mod events;
 pub(crate) mod files;
 mod help;
+pub(crate) mod hooks;
 pub(crate) mod host;
 pub(crate) mod list;
 mod machine;
@@ -156,6 +157,11 @@ pub(crate) enum Command {
     /// Add, list, run or remove schedules: sessions and prompts at a time or on a calendar
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),
+    /// List the hooks of the configuration, or send a test event to one
+    Hooks {
+        #[command(subcommand)]
+        command: Option<hooks::HooksCommand>,
+    },
     /// List the options that a session's agent offers: mode, model and others, with their values
     Options { session: String },
     /// Show or change the context of a session: files, applet, endpoints, ports

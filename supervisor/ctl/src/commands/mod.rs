@@ -20,6 +20,7 @@ mod environment;
 mod events;
 mod feed;
 mod get;
+mod hooks;
 mod host;
 mod info;
 mod life;
@@ -171,6 +172,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Set(args) => boxed(spec::set(context, args)).await,
         Command::Repo(command) => boxed(repository::repository(context, command)).await,
         Command::Workflow(command) => boxed(workflow::workflow(context, command)).await,
+        Command::Hooks { command } => boxed(hooks::hooks(context, command)).await,
         Command::Schedule(command) => boxed(schedule::schedule(context, command)).await,
         Command::Edit { session } => boxed(spec::edit(context, &session)).await,
         Command::Get(args) => boxed(get::get(context, args)).await,

@@ -6,6 +6,7 @@ mod agents;
 mod begin;
 mod configuration;
 mod environments;
+pub(crate) mod hooks;
 mod plugins;
 pub(crate) mod schedules;
 mod stored;

@@ -15,6 +15,9 @@ use nix::unistd::Pid;
 use super::send;
 use agentd_keeper::protocol::SESSION_VARIABLE;
 
+/// Program that shows a notification, with its first arguments. Linux has a service on the session bus instead.
+pub const NOTIFIER: Option<&[&str]> = None;
+
 /// Maximum length of a socket's path in bytes (unix(7): 108 with the NUL).
 pub const SOCKET_PATH_MAX: usize = 107;
 

@@ -26,6 +26,17 @@ pub fn is_answered_by(_connection: &UnixStream, _listener: &UnixListener) -> boo
     true
 }
 
+/// Program that shows a notification, with its first arguments: osascript(1). The title and the text follow.
+pub const NOTIFIER: Option<&[&str]> = Some(&[
+    "/usr/bin/osascript",
+    "-e",
+    "on run arguments",
+    "-e",
+    "display notification (item 2 of arguments) with title (item 1 of arguments)",
+    "-e",
+    "end run",
+]);
+
 /// Maximum length of a socket's path in bytes (`sys/un.h`: 104 with the NUL).
 pub const SOCKET_PATH_MAX: usize = 103;
 
