@@ -71,6 +71,6 @@ pub use bytes::ByteString;
 pub use error::chain;
 pub use event::{Body, Event};
 pub use hex::hex;
-pub use id::{AgentName, PermissionId, ScheduleName, SessionId, SessionName, TurnId};
+pub use id::{AgentName, PermissionId, ScheduleName, SessionId, SessionName, TokenName, TurnId};
 pub use problem::{Code, Problem};
 pub use route::{Call, Route};

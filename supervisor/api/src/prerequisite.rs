@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::id::SessionId;
+use crate::id::{SessionId, TokenName};
 
 /// When a prerequisite is checked during a launch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -198,11 +198,17 @@ pub struct Requester {
     /// The session that the process runs in, if an agent or one of its descendants is the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
+    /// Name of the token in `control.tokens` that the request carried. `uid` is then the daemon's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token: Option<TokenName>,
 }
 
 impl std::fmt::Display for Requester {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "user {}", self.uid)?;
+        if let Some(token) = &self.token {
+            write!(f, " with the token {token}")?;
+        }
         match &self.session {
             Some(session) => write!(f, " from inside the session {session}"),
             None => Ok(()),

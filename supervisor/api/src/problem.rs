@@ -170,6 +170,8 @@ codes! {
     /// The caller runs inside a session, and the configuration does not allow this request from there
     /// (`control.guests`).
     InSession = 403,
+    /// The scope of the token, or of the read-only socket, does not permit the call.
+    ScopeTooSmall = 403,
     /// The calling process has ended, or agentd cannot tell whether it runs inside a session.
     CallerUnknown = 403,
     /// The caller was started by agentd for a start-up file, a script or a plugin. It may read, but it may not

@@ -59,6 +59,9 @@ pub struct VersionView {
     /// Address of the TCP listener.
     #[serde(default)]
     pub tcp: Option<SocketAddr>,
+    /// Path of the read-only socket of `control.read_only`.
+    #[serde(default)]
+    pub read_only_socket: Option<PathBuf>,
     /// Reports whether the daemon is drained.
     #[serde(default)]
     pub draining: bool,

@@ -9,6 +9,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use agentd_api::route::Scope;
+use agentd_api::{Call, Code, Problem};
 use hyper::Uri;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream, lookup_host};
@@ -40,6 +42,19 @@ pub trait Connect: Send + Sync {
 
     /// Returns the address for messages.
     fn place(&self) -> String;
+
+    /// Refuses a call that the socket of another user does not take. Nothing is sent, since the call could contain this
+    /// terminal's environment.
+    pub(crate) fn check(&self, call: &Call) -> Result<(), Error> {
+        let Self::Socket(path) = self else { return Ok(()) };
+        let needed = call.scope();
+        let Some(owner) = (needed > Scope::Read).then(|| trust::reader_of(path)).flatten() else { return Ok(()) };
+        let detail = format!("the read-only socket {} of user {owner} has the scope read", path.display());
+        let problem = Problem::new(Code::ScopeTooSmall, format!("{detail}, and {call} needs {needed}"))
+            .hint(format!("user {owner} can make the call, or give you a token of the scope {needed}"));
+        let raw = serde_json::to_vec(&problem).unwrap_or_default().into();
+        Err(Error::Problem { problem: Box::new(problem), raw })
+    }
 
     /// Returns the name of the daemon's machine if it is another machine than this one.
     fn machine(&self) -> Option<&str> {

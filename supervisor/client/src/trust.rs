@@ -4,12 +4,14 @@
 //! this user or to root, and no other user may have write access. The listening process must belong to one of
 //! these two users. The user root also reaches the agentd of a user in a directory that root made for that user
 //! (`/run/agentd/kim`). The token is sent to this machine only.
+//!
+//! The read-only socket of another user is used for reads ([`reader_of`]). Nothing else is sent there.
 
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use nix::unistd::geteuid;
+use nix::unistd::{getegid, geteuid, getgroups};
 
 /// Reason why nothing is sent to an address.
 #[derive(Debug, thiserror::Error)]
@@ -49,9 +51,31 @@ impl Distrust {
     }
 }
 
+/// Returns the other user whose read-only socket this is, if this user belongs to its group.
+///
+/// The socket has mode 0660 and a group of this user. Each directory above belongs to the socket's owner or root, and
+/// no other user can write there. So only these two can have made the socket, and a socket below `/tmp` does not count.
+pub(crate) fn reader_of(socket: &Path) -> Option<u32> {
+    let metadata = std::fs::symlink_metadata(socket).ok()?;
+    let (owner, gid, uid) = (metadata.uid(), metadata.gid(), geteuid().as_raw());
+    let is_for_group = metadata.file_type().is_socket() && metadata.mode() & 0o777 == 0o660;
+    if !is_for_group || owner == uid || owner == 0 || uid == 0 {
+        return None;
+    }
+    let is_member = getegid().as_raw() == gid || getgroups().is_ok_and(|all| all.iter().any(|of| of.as_raw() == gid));
+    let directory = socket.parent()?.canonicalize().ok()?;
+    let is_safe = |above: &Path| {
+        std::fs::metadata(above).is_ok_and(|above| [0, owner].contains(&above.uid()) && above.mode() & 0o022 == 0)
+    };
+    (is_member && directory.ancestors().all(is_safe)).then_some(owner)
+}
+
 /// Checks the directory of a socket. Returns its owner, who may listen there besides this user and root. A
 /// missing directory is not an error: the connection reports it.
 pub(crate) fn check_directory(socket: &Path) -> Result<Option<u32>, Distrust> {
+    if let Some(owner) = reader_of(socket) {
+        return Ok(Some(owner));
+    }
     let directory = socket.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let Ok(metadata) = std::fs::metadata(directory) else { return Ok(None) };
     let (owner, uid) = (metadata.uid(), geteuid().as_raw());

@@ -63,6 +63,9 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("limits.output_rate", NextLaunch),
     ("control.tcp", Now),
     ("control.token", Now),
+    // A request or stream ends at the reload that removes its token or its socket.
+    ("control.tokens", Now),
+    ("control.read_only", Now),
     // The caller is identified when it connects. Its rights are looked up at each request.
     ("control.guests", Now),
     ("control.guest_agents", Now),

@@ -19,7 +19,10 @@ pub(super) fn is_secret(key: &[String]) -> bool {
     let named: Vec<&str> = key.iter().map(String::as_str).filter(|part| !part.starts_with('[')).collect();
     let Some(last) = named.last() else { return false };
     // The user may have written the secret itself instead of a table with its source.
-    let is_misplaced = matches!(named[..], ["secrets", _] | ["environment", "encryption", "key" | "previous"]);
+    let is_misplaced = matches!(
+        named[..],
+        ["secrets", _] | ["control", "tokens", _] | ["environment", "encryption", "key" | "previous"]
+    );
     is_misplaced || is_secret_key(last) || is_secret_setting(&named)
 }
 

@@ -49,7 +49,7 @@ use agentd_catalogue::KnownAgent;
 use serde::Deserialize;
 
 pub use assemble::{Loaded, Origins, Place, load, load_with};
-pub use control::{Control, Guests, TokenSource};
+pub use control::{Control, GroupName, Guests, NamedToken, ReadOnly, TokenSource};
 pub use declared_secret::{DeclaredSecret, NamedSecret, SecretOrigin};
 pub use edits::{AgentPlan, EditError, FileEdit, KeepPlan, plan_to_add_agent, plan_to_keep};
 pub use effects::Effects;
@@ -106,7 +106,7 @@ pub struct Config {
     pub secrets: BTreeMap<String, DeclaredSecret>,
     /// Limits of sessions, requests and connections.
     pub limits: Limits,
-    /// Control endpoint over TCP, and the rights of agents at the control endpoint.
+    /// Control endpoint over TCP, its read-only socket, and the rights of agents at the control endpoint.
     pub control: Control,
     /// Start, stop and restart of agents.
     pub launch: Launch,

@@ -306,6 +306,7 @@ mod tests {
     fn no_mistake_says_a_secret() {
         for text in [
             "[control]\ntoken = \"hunter2-s3cret\"",
+            "[control]\ntokens = { ops = \"hunter2-s3cret\" }",
             "[control]\ntoken = [\"hunter2-s3cret\"]",
             "[control]\ntoken = { file = [\"hunter2-s3cret\"] , hunter = 1 }",
             "secrets.A = \"hunter2-s3cret\"",

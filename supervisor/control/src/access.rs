@@ -1,9 +1,12 @@
 //! Decides which caller may make which call. The owner may make each call, a guest those that `[control] guests`
 //! allows, and a stranger the public ones.
 //!
+//! The scope of a token or of the read-only socket ([`crate::grant`]) is a further condition, which is checked first.
+//!
 //! A guest that names a foreign session learns nothing about that session, not even whether it exists.
 
 use agentd_api::hint;
+use agentd_api::route::Scope;
 use agentd_api::session::SessionView;
 use agentd_api::{Code, Problem, Route, SessionId};
 use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
@@ -78,7 +81,12 @@ pub(super) fn sees(caller: &Caller, view: &SessionView) -> bool {
 /// message.
 pub(super) fn owner_only(context: &Context, what: &str) -> Result<(), Problem> {
     match &context.caller.who {
-        CallerClass::Owner => Ok(()),
+        CallerClass::Owner if context.grant.scope == Scope::Own => Ok(()),
+        CallerClass::Owner => {
+            let scope = context.grant.scope;
+            Err(Problem::new(Code::ScopeTooSmall, format!("{what}; the scope of the call is {scope}"))
+                .hint("make the call as the owner over the control socket, or with a token of the scope own"))
+        }
         CallerClass::Guest(guest) => {
             Err(Problem::new(Code::InSession, format!("{what}; the caller is inside the session {guest}"))
                 .hint("make the call from outside of the sessions"))

@@ -114,9 +114,11 @@ impl Audited<'_> {
     }
 }
 
-/// Reports whether a call is recorded: it may change something, or its response reveals the contents of a session.
-pub(super) fn is_recorded(method: &Method, route: Option<Route>) -> bool {
-    !matches!(*method, Method::GET | Method::HEAD) || route.is_some_and(routes::reveals)
+/// Reports whether a call is recorded: it may change something, its response reveals the contents of a session, or its
+/// token has too small a scope.
+pub(super) fn is_recorded(method: &Method, route: Option<Route>, refusal: Option<Code>) -> bool {
+    let changes = !matches!(*method, Method::GET | Method::HEAD);
+    changes || route.is_some_and(routes::reveals) || refusal == Some(Code::ScopeTooSmall)
 }
 
 #[cfg(test)]
@@ -127,13 +129,14 @@ mod tests {
 
     #[test]
     fn calls_that_change_or_reveal_are_recorded_and_others_are_not() {
-        let recorded = |method: &Method, path: &str| is_recorded(method, find(method.as_str(), path));
+        let recorded = |method: &Method, path: &str| is_recorded(method, find(method.as_str(), path), None);
         for path in ["/v1/sessions/x/events", "/v1/sessions/x/environment/diff", "/v1/secrets", "/v1/audit"] {
             assert!(recorded(&Method::GET, path), "{path}");
         }
         for path in ["/healthz", "/v1/sessions", "/v1/sessions/x", "/v1/doctor", "/v1/version"] {
             assert!(!recorded(&Method::GET, path), "{path}");
         }
+        assert!(is_recorded(&Method::GET, Some(Route::ForeseeReload), Some(Code::ScopeTooSmall)));
         assert!(recorded(&Method::POST, "/v1/sessions") && recorded(&Method::DELETE, "/v1/sessions/x"));
     }
 

@@ -4,8 +4,8 @@
 //! `audit.jsonl.1` and replaces the previous one, so the log is bounded. Under journald each record is also a
 //! message with the field `AGENTD_AUDIT`.
 //!
-//! A separate thread writes the file, so a slow disk delays no call. The number of records for each session is
-//! limited per minute: an agent cannot push other records out of the log.
+//! A separate thread writes the file, so a slow disk delays no call. The number of records per minute is limited for
+//! each session, named token and other user. So none of them can push other records out of the log.
 //!
 //! This module does not identify the caller.
 
@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
 
-use agentd_api::SessionId;
 use agentd_api::audit::{AuditList, AuditRecord, LONGEST_PATH};
+use agentd_api::prerequisite::Requester;
+use agentd_api::{SessionId, TokenName};
 use jiff::Timestamp;
 use tokio::sync::oneshot;
 
@@ -28,7 +29,7 @@ use agentd_metrics::Metrics;
 const LONGEST: u64 = 8 << 20;
 /// Maximum number of records that wait to be written.
 const WAITING: usize = 1024;
-/// Maximum number of records per minute for calls from inside one session.
+/// Maximum number of records per minute for calls from inside one session, with one named token, or of another user.
 const A_MINUTE: u32 = 120;
 /// Target of the messages to journald.
 pub const TARGET: &str = "agentd::audit";
@@ -68,10 +69,10 @@ impl Audit {
     /// Records a call, and returns the record. `None` if the caller has too many records. Does not wait for the disk.
     pub fn record(&self, mut record: AuditRecord) -> Option<AuditRecord> {
         cut(&mut record.path);
-        if let Some(session) = &record.requester.session {
+        if let Some(party) = Party::of(&record.requester) {
             let minute = record.time.as_second().div_euclid(60);
             let mut rates = self.rates.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-            let Some(unrecorded) = rates.count(session, minute) else {
+            let Some(unrecorded) = rates.count(&party, minute) else {
                 self.metrics.audit_dropped.count([]);
                 return None;
             };
@@ -131,6 +132,7 @@ fn say(record: &AuditRecord) {
             agentd.caller.pid = requester.pid,
             agentd.caller.program = requester.program.as_deref(),
             agentd.caller.session = requester.session.as_ref().map(SessionId::as_str),
+            agentd.caller.token = requester.token.as_ref().map(TokenName::as_str),
             agentd.request = request,
             agentd.status = status,
             agentd.code = code.map(agentd_api::Code::as_str)
@@ -139,29 +141,47 @@ fn say(record: &AuditRecord) {
     );
 }
 
-/// Number of calls of each session in the present minute.
+/// Callers whose records are limited together. The owner's records are not limited.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Party {
+    Session(SessionId),
+    Token(TokenName),
+    /// Another user, by the read-only socket.
+    User(u32),
+}
+
+impl Party {
+    fn of(requester: &Requester) -> Option<Self> {
+        let Requester { session, token, uid, .. } = requester;
+        let is_other = *uid != 0 && *uid != nix::unistd::geteuid().as_raw();
+        let token = || token.clone().map(Self::Token);
+        session.clone().map(Self::Session).or_else(token).or_else(|| is_other.then_some(Self::User(*uid)))
+    }
+}
+
+/// Number of calls of each party in the present minute.
 #[derive(Debug, Default)]
 struct Rates {
     minute: i64,
-    calls: BTreeMap<SessionId, u32>,
-    unrecorded: BTreeMap<SessionId, u64>,
+    calls: BTreeMap<Party, u32>,
+    unrecorded: BTreeMap<Party, u64>,
 }
 
 impl Rates {
     /// Counts a call. Returns `None` over the limit, else the number of unrecorded calls since the last recorded
     /// one.
-    fn count(&mut self, session: &SessionId, minute: i64) -> Option<u64> {
+    fn count(&mut self, party: &Party, minute: i64) -> Option<u64> {
         if self.minute != minute {
             self.minute = minute;
             self.calls.clear();
         }
-        let calls = self.calls.entry(session.clone()).or_default();
+        let calls = self.calls.entry(party.clone()).or_default();
         *calls = calls.saturating_add(1);
         if *calls > A_MINUTE {
-            *self.unrecorded.entry(session.clone()).or_default() += 1;
+            *self.unrecorded.entry(party.clone()).or_default() += 1;
             return None;
         }
-        Some(self.unrecorded.remove(session).unwrap_or_default())
+        Some(self.unrecorded.remove(party).unwrap_or_default())
     }
 }
 
@@ -275,6 +295,7 @@ mod tests {
                 pid: Some(2),
                 program: None,
                 session: session.map(|id| id.parse().unwrap()),
+                token: None,
             },
             status: 202,
             code: None,
@@ -330,8 +351,8 @@ mod tests {
 
     #[test]
     fn a_session_that_floods_the_log_is_limited_and_delays_no_other() {
-        let (mut rates, noisy, other) =
-            (Rates::default(), "abcdefghjkmn".parse().unwrap(), "bcdefghjkmnp".parse().unwrap());
+        let session = |id: &str| Party::Session(id.parse().unwrap());
+        let (mut rates, noisy, other) = (Rates::default(), session("abcdefghjkmn"), Party::User(4711));
         let recorded = (0..1000).filter(|_| rates.count(&noisy, 7).is_some()).count();
         assert_eq!(recorded, 120);
         assert_eq!(rates.count(&other, 7), Some(0));

@@ -44,6 +44,7 @@ pub(super) fn version(context: &Context) -> Answer {
         runtime_directory: directories.runtime.clone(),
         state_directory: directories.state.clone(),
         tcp: context.tcp.address(),
+        read_only_socket: context.read_only.path(),
         draining: context.generation.daemon.drain.is_on(),
         sessions_run_as: context.generation.daemon.launcher.describe().to_owned(),
         compatibility: agentd_session::compatibility(),

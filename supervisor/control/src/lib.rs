@@ -1,5 +1,5 @@
-//! The control endpoint: HTTP/1.1 and HTTP/2 over a unix socket for its owner, and over TCP for holders of the token,
-//! if configured.
+//! The control endpoint: HTTP/1.1 and HTTP/2 over a unix socket for its owner. If configured, also over TCP for holders
+//! of a token, and over a second unix socket for the readers of a group.
 //!
 //! It checks, converts and delegates. Each request becomes one call on a session or the registry, and the result
 //! becomes JSON. No other module knows HTTP, and this one decides nothing about a session. A dropped connection
@@ -17,6 +17,7 @@ mod doctor;
 mod drain;
 mod environment;
 mod feed;
+mod grant;
 mod handlers;
 mod hooks;
 mod list;
@@ -27,6 +28,7 @@ mod operations;
 mod plugins;
 mod prerequisites;
 mod prune;
+mod read_only;
 mod readiness;
 mod repositories;
 mod room;
@@ -59,6 +61,7 @@ pub use acp::{AcpPipe, AcpService, Dial, Hub};
 pub use audit_log::{Audit, TARGET as AUDIT_TARGET};
 pub use list::Lists;
 pub use operations::Operations;
+pub use read_only::{ReadOnlyEndpoint, ReadOnlyError, check_read_only};
 pub use routes::{Access, access};
 pub use server::EndpointError;
 pub use server::{Endpoint, Served};

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use agentd_api::hint;
 use agentd_api::plugin::PluginList;
+use agentd_api::route::Scope;
 use agentd_api::{Code, Problem};
 
 use super::handlers::{Answer, to_the_end};
@@ -12,14 +13,22 @@ use super::router::Context;
 use agentd_api::chain;
 use agentd_plugin_set::{Plugins, SETTLED};
 
+/// Lists the plugins. Only the owner sees their settings.
 pub(super) async fn list(context: &Context) -> Answer {
-    json(&PluginList { plugins: plugins(context).await?.views() })
+    let mut views = plugins(context).await?.views();
+    if !context.is_owner(Scope::Own) {
+        views.iter_mut().for_each(|view| view.settings.clear());
+    }
+    json(&PluginList { plugins: views })
 }
 
 pub(super) async fn show(context: &Context, name: &str) -> Answer {
-    let view = plugins(context).await?.view(name).ok_or_else(|| {
+    let mut view = plugins(context).await?.view(name).ok_or_else(|| {
         Problem::new(Code::NoSuchPlugin, format!("there is no plugin {name:?}")).hint(hint::LIST_PLUGINS)
     })?;
+    if !context.is_owner(Scope::Own) {
+        view.settings.clear();
+    }
     json(&view)
 }
 

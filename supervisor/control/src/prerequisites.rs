@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use agentd_api::prerequisite::{CheckRequest, PrerequisiteList};
+use agentd_api::route::Scope;
 use hyper::Request;
 use hyper::body::Incoming;
 
@@ -12,13 +13,16 @@ use super::router::Context;
 use agentd_keeper::caller::CallerClass;
 use agentd_session::Session;
 
-/// Lists all prerequisites, or those of one session.
+/// Lists all prerequisites, or those of one session. Only the owner sees the settings of the checks.
 pub(super) async fn list(context: &Context, session: Option<String>) -> Answer {
     let session = match session {
         Some(id) => Some(context.sessions.find(&id).await?),
         None => None,
     };
-    let prerequisites = context.sessions.prerequisites(session.as_ref()).await?;
+    let mut prerequisites = context.sessions.prerequisites(session.as_ref()).await?;
+    if !context.is_owner(Scope::Own) {
+        prerequisites.iter_mut().for_each(|view| view.settings.clear());
+    }
     json(&PrerequisiteList { prerequisites })
 }
 
@@ -27,9 +31,11 @@ pub(super) async fn list(context: &Context, session: Option<String>) -> Answer {
 pub(super) async fn check_all(context: &Context, session: &Session) -> Answer {
     let (sessions, of) = (Arc::clone(&context.sessions), session.clone());
     let mut prerequisites = to_the_end(async move { sessions.check_all(&of).await }).await?;
+    if !context.is_owner(Scope::Own) {
+        prerequisites.iter_mut().for_each(|view| view.settings.clear());
+    }
     if context.caller.who != CallerClass::Owner {
         for view in &mut prerequisites {
-            view.settings.clear();
             view.used_by.retain(|id| id == session.id());
         }
     }

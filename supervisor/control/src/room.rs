@@ -38,6 +38,8 @@ enum Group {
     Processes(u32),
     /// Processes inside one session of agentd, in whatever process sessions.
     Session(SessionId),
+    /// Processes of another user, by the read-only socket.
+    User(u32),
     Strangers,
 }
 
@@ -46,6 +48,9 @@ impl Party {
         let group = match &caller.who {
             CallerClass::Guest(session) => Some(Group::Session(session.clone())),
             CallerClass::Stranger(_) => Some(Group::Strangers),
+            CallerClass::Owner if caller.uid != 0 && caller.uid != nix::unistd::geteuid().as_raw() => {
+                Some(Group::User(caller.uid))
+            }
             CallerClass::Owner => caller.pid.and_then(process_session).map(Group::Processes),
         };
         Self { process: caller.pid, group }
@@ -57,7 +62,7 @@ impl Party {
 
     /// Reports whether the reserve is open to this party while it holds few connections.
     fn is_owner(&self) -> bool {
-        !self.is_nobody() && !matches!(self.group, Some(Group::Session(_) | Group::Strangers))
+        !self.is_nobody() && !matches!(self.group, Some(Group::Session(_) | Group::User(_) | Group::Strangers))
     }
 
     fn keys(&self) -> impl Iterator<Item = Key> {
@@ -91,6 +96,15 @@ impl Bounds {
     pub(super) fn of(settings: StartSettings) -> Self {
         let StartSettings { connections, connections_per_caller, streams_per_caller, .. } = settings;
         Self { connections, calls_of_one: connections_per_caller, streams_of_one: streams_per_caller }
+    }
+
+    /// Returns the limits of the read-only socket: a quarter of all connections, of which one user holds at most half.
+    /// So its clients cannot use up the file descriptors that the owner's connections need.
+    pub(super) fn read_only(self) -> Self {
+        let connections = (self.connections / 4).max(1);
+        let of_one = (connections / 2).max(1);
+        let (calls, streams) = (self.calls_of_one.min(of_one), self.streams_of_one.min(of_one));
+        Self { connections, calls_of_one: calls, streams_of_one: streams }
     }
 
     /// Maximum number of all streams: half of the connections. The others are for short calls.
@@ -326,6 +340,21 @@ mod tests {
         assert_eq!(room.held().share(&party(1, 1)), Usage { calls: 1, streams: 0 });
         drop(connection);
         assert_eq!(room.held().by.len(), 0);
+    }
+
+    #[test]
+    fn the_processes_of_another_user_count_together_and_leave_room_for_a_second_user() {
+        let bounds = Bounds { connections: 64, calls_of_one: 64, streams_of_one: 64 }.read_only();
+        let room = Room::new(bounds);
+        let other = |process: u32, user: u32| {
+            let uid = nix::unistd::geteuid().as_raw() + user;
+            Party::of(&Caller { who: CallerClass::Owner, uid, pid: Some(process), program: None })
+        };
+        let held: Vec<_> = (1..=8).map(|process| room.enter(other(process, 1)).unwrap()).collect();
+        assert_eq!(room.enter(other(9, 1)).unwrap_err(), NoRoom::Calls(8));
+        let second: Vec<_> = (1..=6).map(|process| room.enter(other(process, 2)).unwrap()).collect();
+        assert_eq!(room.enter(other(7, 2)).unwrap_err(), NoRoom::All, "the reserve is the owner's");
+        drop((held, second));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use agentd_api::prerequisite::Requester;
-use agentd_api::route::{self, Within};
+use agentd_api::route::{self, Scope, Within};
 use agentd_api::{Call, Code, Problem, Route};
 use agentd_keeper::caller::{Caller, CallerClass};
 use hyper::body::{Body as _, Incoming};
@@ -17,6 +17,7 @@ use tracing::field::Empty;
 use tracing::{Instrument as _, Span, info_span};
 
 use super::audit::Audited;
+use super::grant::Grant;
 use super::handlers::Answer;
 use super::named::Named;
 use super::operations::Operations;
@@ -29,6 +30,7 @@ use super::{
     session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
+use crate::read_only::ReadOnlyEndpoint;
 use crate::tcp_listener::TcpEndpoint;
 use agentd_feed::Feed;
 use agentd_host::exhausted;
@@ -47,8 +49,9 @@ pub(crate) struct Context {
     pub schedules: Arc<Schedules>,
     /// The daemon that contains the endpoint.
     pub operations: Arc<dyn Operations>,
-    /// The TCP listener and its token.
+    /// The TCP listener and its tokens.
     pub tcp: Arc<TcpEndpoint>,
+    pub read_only: Arc<ReadOnlyEndpoint>,
     pub audit: Arc<Audit>,
     /// The events of all sessions and of the daemon.
     pub feed: Arc<Feed>,
@@ -57,7 +60,8 @@ pub(crate) struct Context {
     /// Cancelled when the endpoint closes. Waiting requests are then answered with the present state, and streams
     /// end.
     pub closing: CancellationToken,
-    pub admission: Admission,
+    /// Right that the connection or the token gives.
+    pub grant: Grant,
     pub caller: Arc<Caller>,
     /// Permit of the connection. `None` while the endpoint closes and while no file descriptor is left.
     pub(super) permit: Option<Arc<ConnectionPermit>>,
@@ -80,7 +84,13 @@ impl Context {
             CallerClass::Guest(session) => Some(session.clone()),
             CallerClass::Owner | CallerClass::Stranger(_) => None,
         };
-        Requester { uid: self.caller.uid, pid: self.caller.pid, program: self.caller.program.clone(), session }
+        let Caller { uid, pid, program, .. } = self.caller.as_ref();
+        Requester { uid: *uid, pid: *pid, program: program.clone(), session, token: self.grant.token().cloned() }
+    }
+
+    /// Reports whether the owner calls, with a grant of this scope.
+    pub(super) fn is_owner(&self, scope: Scope) -> bool {
+        self.caller.who == CallerClass::Owner && self.grant.scope >= scope
     }
 }
 
@@ -89,15 +99,37 @@ impl Context {
 pub(crate) enum Admission {
     /// No condition: the kernel identifies the caller.
     Everything,
-    /// The request must carry the token.
+    /// The request must carry a token.
     Bearer(Arc<Gate>),
+    /// The read-only socket: the group of its file decides who connects, and all callers have this grant.
+    ReadOnly(Grant),
 }
 
 impl Admission {
-    fn check<T>(&self, request: &Request<T>) -> Result<(), Problem> {
+    /// Returns what the request is permitted by its connection or its token.
+    fn check<T>(&self, request: &Request<T>) -> Result<Grant, Problem> {
         match self {
-            Self::Everything => Ok(()),
+            Self::Everything => Ok(Grant::of_kernel()),
             Self::Bearer(gate) => gate.check(request),
+            Self::ReadOnly(grant) => Ok(grant.clone()),
+        }
+    }
+
+    /// Returns a token that is cancelled when the connection must end.
+    pub(crate) fn revoked(&self) -> CancellationToken {
+        match self {
+            Self::ReadOnly(grant) => grant.revoked.clone(),
+            // Each request has a token of its own.
+            Self::Everything | Self::Bearer(_) => CancellationToken::new(),
+        }
+    }
+
+    /// Returns the label of the listener in the metrics.
+    pub(crate) fn listener(&self) -> &'static str {
+        match self {
+            Self::Everything => "socket",
+            Self::Bearer(_) => "tcp",
+            Self::ReadOnly(_) => "read-only",
         }
     }
 }
@@ -138,7 +170,11 @@ fn trace(route: Option<Route>, method: &Method, named: Option<&Named>, headers: 
 static REQUESTS: AtomicU64 = AtomicU64::new(1);
 
 /// Answers one request. An error becomes a problem document.
-pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Result<Response<Body>, Infallible> {
+pub(crate) async fn answer(
+    mut context: Context,
+    admission: Admission,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Infallible> {
     let begun = Instant::now();
     let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
@@ -146,9 +182,10 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     let mut refusal = None;
     let span = tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
     let traced = span.in_scope(|| trace(route, &method, named.as_ref(), request.headers()));
-    let dispatched = dispatch(&context, route, named.as_ref(), request).instrument(traced.clone());
-    let mut response = match dispatched.instrument(span.clone()).await {
-        Ok(response) => response,
+    let admitted = admission.check(&request).map(|grant| context.grant = grant);
+    let answered = async { dispatch(&context, admitted, route, named.as_ref(), request).await };
+    let mut response = match answered.instrument(traced.clone()).instrument(span.clone()).await {
+        Ok(response) => context.grant.limit(response),
         Err(refused) => {
             let mut refused = exhausted::judge(refused);
             refused.request_id = Some(id.clone());
@@ -177,7 +214,7 @@ pub(crate) async fn answer(context: Context, request: Request<Incoming>) -> Resu
     if method == Method::HEAD {
         response = without_body(response);
     }
-    if audit::is_recorded(&method, route) {
+    if audit::is_recorded(&method, route, refusal) {
         let audited = Audited { method: &method, path: &path, named: named.as_ref() };
         audited.record(&context, &id, &response, refusal);
     }
@@ -233,23 +270,31 @@ fn waits(call: &Call) -> bool {
 /// Checks a request, and answers a call whose caller may make the call.
 async fn dispatch(
     context: &Context,
+    admitted: Result<(), Problem>,
     route: Option<Route>,
     named: Option<&Named>,
     request: Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
-    context.admission.check(&request)?;
+    admitted?;
     if let Some(permit) = &context.permit {
         permit.prove();
+    }
+    if let Some(route) = route {
+        context.grant.check_route(route)?;
     }
     access::check(context, route, named).await?;
     let uri = request.uri().clone();
     let Some(route) = route else { return Err(not_offered(request.method(), uri.path())) };
     let call = Call::parse(route, uri.path(), uri.query().unwrap_or_default())?;
+    context.grant.check_call(&call)?;
     // A call that waits counts as a stream until it is answered.
-    let _stream = if waits(&call) { context.stream()? } else { None };
+    let waits = waits(&call);
+    let _stream = if waits { context.stream()? } else { None };
     wait_for_takeover(context, route, named).await;
     // Boxed: else the future of the largest handler would be a part of the future of every request.
-    let mut response = Box::pin(answer_call(context, call, named, request)).await?;
+    let answering = Box::pin(answer_call(context, call, named, request));
+    // A call that waits ends with its token. Others are answered soon, also the reload that removes its own token.
+    let mut response = if waits { context.grant.within(answering).await? } else { answering.await? };
     // A call with several answers sets their status itself.
     if response.status() == StatusCode::OK {
         *response.status_mut() = StatusCode::from_u16(route.status()).unwrap_or_default();

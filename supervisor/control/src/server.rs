@@ -12,6 +12,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use nix::libc;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -30,8 +31,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::acp::{Dial, Hub};
+use super::grant::Grant;
 use super::list::Lists;
 use super::operations::Operations;
+use super::read_only::{ReadOnlyEndpoint, ServedSocket};
 use super::room::{Bounds, ConnectionPermit, NoRoom, Party, Room};
 use super::router::{self, Admission};
 pub use super::socket::EndpointError;
@@ -54,8 +57,9 @@ pub struct Served {
     pub schedules: Arc<Schedules>,
     /// The daemon that contains the endpoint.
     pub operations: Arc<dyn Operations>,
-    /// The TCP listener and its token.
+    /// The TCP listener and its tokens.
     pub tcp: Arc<TcpEndpoint>,
+    pub read_only: Arc<ReadOnlyEndpoint>,
     pub audit: Arc<Audit>,
     /// The events of all sessions and of the daemon.
     pub feed: Arc<Feed>,
@@ -102,9 +106,9 @@ const FIRST: Duration = Duration::from_secs(2);
 const LAST: Duration = Duration::from_secs(5);
 
 impl Endpoint {
-    /// Opens the control socket.
-    pub fn open(socket: &std::path::Path) -> Result<Self, EndpointError> {
-        Ok(Self { socket: Socket::open(socket)? })
+    /// Opens the control socket that a service manager handed over, or else a new socket.
+    pub fn open(socket: &std::path::Path, handed_over: Option<OwnedFd>) -> Result<Self, EndpointError> {
+        Ok(Self { socket: Socket::open(socket, handed_over)? })
     }
 
     /// Returns the state of the control socket. It stays readable for the daemon's whole life.
@@ -124,6 +128,12 @@ impl Endpoint {
             room: Room::new(bounds),
             refusals: Arc::clone(&refusals),
         };
+        // Nothing of the read-only socket is shared with the owner's.
+        let readers = Acceptor {
+            room: Room::new(bounds.read_only()),
+            refusals: Arc::new(Semaphore::new(REFUSALS)),
+            ..acceptor(Admission::ReadOnly(Grant::nothing()))
+        };
         let listening = Arc::clone(&served.tcp);
         let (mut socket, local) = (self.socket, acceptor(Admission::Everything));
         let guests = acceptor(Admission::Everything);
@@ -136,6 +146,11 @@ impl Endpoint {
             },
             tcp_acceptor.accept_tcp(listening.listener()),
             guests.accept_guests(),
+            readers.accept_given(),
+            async {
+                readers.accept_readers().await;
+                served.read_only.close();
+            },
         );
         connections.close();
         let _ = tokio::time::timeout(LAST, connections.wait()).await;
@@ -188,8 +203,9 @@ trait Listen {
 
 /// A connection whose caller can be identified.
 trait Connection: AsyncRead + AsyncWrite + Unpin + Send + 'static {
-    /// Returns the caller as the kernel identifies it. This reads a few files of proc(5).
-    fn caller(&self, keepers: &Keepers) -> Caller;
+    /// Returns the caller as the kernel identifies it. This reads a few files of proc(5). With `any_user` a process of
+    /// another user is not a stranger.
+    fn caller(&self, any_user: bool, keepers: &Keepers) -> Caller;
 }
 
 impl Acceptor {
@@ -209,6 +225,39 @@ impl Acceptor {
                 () = another => {}
             }
         }
+    }
+
+    /// Accepts connections to the read-only socket of the configuration, and to each later one.
+    async fn accept_readers(&self) {
+        let (closing, mut sockets) = (&self.served.closing, self.served.read_only.served());
+        while !closing.is_cancelled() {
+            let now = sockets.borrow_and_update().clone();
+            let another = async { drop(sockets.changed().await) };
+            match now {
+                Some(now) => self.of_socket(&now).accept(&mut Arc::clone(&now.listener), another).await,
+                None => tokio::select! {
+                    () = closing.cancelled() => return,
+                    () = another => {}
+                },
+            }
+        }
+    }
+
+    /// Accepts connections to the read-only socket that the service manager handed over.
+    async fn accept_given(&self) {
+        let Some(given) = self.served.read_only.given() else { return };
+        self.of_socket(&given).accept(&mut Arc::clone(&given.listener), std::future::pending()).await;
+    }
+
+    /// Returns the acceptor for a read-only socket. All of them share one limit.
+    fn of_socket(&self, socket: &ServedSocket) -> Self {
+        Self { admission: Admission::ReadOnly(socket.grant.clone()), ..self.clone() }
+    }
+
+    /// Identifies the caller of a connection.
+    fn caller(&self, stream: &impl Connection) -> Caller {
+        let any_user = matches!(self.admission, Admission::ReadOnly(_));
+        stream.caller(any_user, self.served.generations.now().daemon.launcher.keepers())
     }
 
     /// Serves connections to the sockets of guarded sessions. They have their own limit.
@@ -264,7 +313,7 @@ impl Acceptor {
 
     /// Serves one request while no further file descriptor is left. Other connections wait until it is answered.
     async fn serve_briefly<S: Connection>(&self, stream: S, spare: &mut SpareDescriptors) {
-        let caller = stream.caller(self.served.generations.now().daemon.launcher.keepers());
+        let caller = self.caller(&stream);
         // The descriptors of the identification are reserved again, and not left to the request.
         spare.fill();
         let serving = serve_connection(stream, self.served.clone(), self.admission.clone(), caller, None, Some(&BRIEF));
@@ -276,7 +325,7 @@ impl Acceptor {
     fn serve_accepted(&self, stream: UnixStream) {
         let acceptor = self.clone();
         self.connections.spawn(async move {
-            let caller = stream.caller(acceptor.served.generations.now().daemon.launcher.keepers());
+            let caller = acceptor.caller(&stream);
             acceptor.serve(stream, caller, None).await;
         });
     }
@@ -286,7 +335,7 @@ impl Acceptor {
     fn receive<S: Connection>(&self, stream: S, guest: Option<SessionId>) {
         let acceptor = self.clone();
         self.connections.spawn(async move {
-            let mut caller = stream.caller(acceptor.served.generations.now().daemon.launcher.keepers());
+            let mut caller = acceptor.caller(&stream);
             if let Some(session) = guest.filter(|_| caller.who != CallerClass::Stranger(StrangerReason::OtherUser)) {
                 caller.who = CallerClass::Guest(session);
             }
@@ -298,7 +347,7 @@ impl Acceptor {
                 Ok(permit) => acceptor.serve(stream, caller, Some(permit)).await,
                 Err(full) => {
                     let metrics = &acceptor.served.generations.now().daemon.metrics;
-                    metrics.connections_refused.count([if is_tcp { "tcp" } else { "socket" }]);
+                    metrics.connections_refused.count([acceptor.admission.listener()]);
                     acceptor.refuse(stream, full).await;
                 }
             }
@@ -347,8 +396,10 @@ impl Acceptor {
     async fn serve<S: Connection>(&self, stream: S, caller: Caller, permit: Option<ConnectionPermit>) {
         let (served, admission) = (self.served.clone(), self.admission.clone());
         let evicted = permit.as_ref().map(ConnectionPermit::evicted).unwrap_or_default();
+        let revoked = admission.revoked();
         tokio::select! {
             () = evicted.cancelled() => {}
+            () = revoked.cancelled() => {}
             () = serve_connection(stream, served, admission, caller, permit, None) => {}
         }
     }
@@ -373,15 +424,24 @@ impl Listen for Arc<TcpListener> {
     }
 }
 
+impl Listen for Arc<UnixListener> {
+    type Stream = UnixStream;
+
+    async fn accept(&mut self) -> io::Result<UnixStream> {
+        self.as_ref().accept().await.map(|(stream, _)| stream)
+    }
+}
+
 impl Connection for UnixStream {
-    fn caller(&self, keepers: &Keepers) -> Caller {
-        Caller::look(self, |pid, start_time| keepers.session(pid, start_time))
+    fn caller(&self, any_user: bool, keepers: &Keepers) -> Caller {
+        let session = |pid, start_time| keepers.session(pid, start_time);
+        if any_user { Caller::look_at_any_user(self, session) } else { Caller::look(self, session) }
     }
 }
 
 impl Connection for TcpStream {
     /// The holder of the token is the owner, if the other end is on this machine. The router checks the token.
-    fn caller(&self, _keepers: &Keepers) -> Caller {
+    fn caller(&self, _any_user: bool, _keepers: &Keepers) -> Caller {
         let owner = Caller::owner();
         if self.peer_addr().is_ok_and(tcp::is_near) {
             return owner;
@@ -416,7 +476,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let asked = begun.clone();
     let service = service_fn(move |request| {
         asked.cancel();
-        let Served { generations, sessions, schedules, operations, tcp, audit, feed, acp, lists, closing } =
+        let Served { generations, sessions, schedules, operations, tcp, read_only, audit, feed, acp, lists, closing } =
             served.clone();
         let (admission, caller, permit) = (admission.clone(), Arc::clone(&caller), permit.clone());
         let context = router::Context {
@@ -425,16 +485,17 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             schedules,
             operations,
             tcp,
+            read_only,
             audit,
             feed,
             acp,
             lists,
             closing,
-            admission,
+            grant: Grant::nothing(),
             caller,
             permit,
         };
-        router::answer(context, request)
+        router::answer(context, admission, request)
     });
     let head_time = brief.copied().unwrap_or(HEAD_TIME);
     let mut builder = auto::Builder::new(TokioExecutor::new());

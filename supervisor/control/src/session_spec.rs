@@ -1,5 +1,6 @@
 //! Handlers of the calls on a session's specification, and the `ETag` of a session: the number of its specification.
 
+use agentd_api::route::Scope;
 use agentd_api::session::SessionView;
 use agentd_api::spec::{SpecChangeView, SpecPatch};
 use agentd_api::{Code, Problem};
@@ -18,10 +19,16 @@ pub(super) fn show(session: &Session) -> Answer {
     Ok(tagged(json(&view)?, &view))
 }
 
-/// Changes the specification.
+/// Field of a specification that decides nothing about what runs.
+const HARMLESS: &str = "labels";
+
+/// Changes the specification. A token of the scope `operate` changes labels only.
 pub(super) async fn change(context: &Context, session: Session, request: Request<Incoming>) -> Answer {
     let expected = expected(request.headers())?;
     let patch: SpecPatch = read(context, request).await?;
+    if let Some(field) = patch.0.keys().find(|field| *field != HARMLESS) {
+        context.grant.check(&format!("the field {field:?} of PATCH /v1/sessions/{{session}}"), Scope::Own)?;
+    }
     let (sessions, requester) = (context.sessions.clone(), context.requester());
     let (changes, session) = to_the_end(async move {
         let changes = sessions.change_spec(&session, patch, expected, requester).await?;

@@ -6,7 +6,7 @@
 //! accepted. A path that leads to another living daemon is left alone.
 
 use std::io;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
@@ -33,7 +33,7 @@ const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Device and inode of a file.
-type Identity = (u64, u64);
+pub(super) type Identity = (u64, u64);
 
 /// The listening socket.
 #[derive(Debug)]
@@ -91,10 +91,10 @@ fn remedy() -> String {
 pub enum EndpointError {
     #[error("another agentd answers on {path:?}; `agentctl version` shows it")]
     Taken { path: PathBuf },
-    #[error("cannot create the control socket {path:?}: a file that is not a socket has this path")]
+    #[error("cannot create the socket {path:?}: a file that is not a socket has this path")]
     NotASocket { path: PathBuf },
     #[error(
-        "the path of the control socket {path:?} has {length} bytes, but the limit is {} (unix(7)); set \
+        "the path of the socket {path:?} has {length} bytes, but the limit is {} (unix(7)); set \
          XDG_RUNTIME_DIR or --runtime-dir to a shorter path",
         platform::SOCKET_PATH_MAX
     )]
@@ -109,8 +109,7 @@ pub enum EndpointError {
 
 impl Socket {
     /// Opens the socket that systemd or launchd handed over, or else creates a socket at `path`.
-    pub(super) fn open(path: &Path) -> Result<Self, EndpointError> {
-        let handed_over = platform::activated_socket().map_err(EndpointError::HandedOver)?;
+    pub(super) fn open(path: &Path, handed_over: Option<OwnedFd>) -> Result<Self, EndpointError> {
         let (announce, replacement) = mpsc::channel(1);
         let new = |listener, before, file_state| {
             let file_state = Arc::new(Mutex::new(file_state));
@@ -320,6 +319,16 @@ fn listening(listener: blocking::UnixListener) -> io::Result<UnixListener> {
 
 /// Binds and listens at `path`. Removes the file of a dead daemon's socket first.
 pub fn listen(path: &Path) -> Result<blocking::UnixListener, EndpointError> {
+    clear(path)?;
+    let failed = |source| EndpointError::Listen { path: path.to_owned(), source };
+    let listener = blocking::UnixListener::bind(path).map_err(failed)?;
+    // The directory has mode 0700; the mode of the socket is for readers who look only at the socket.
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Removes the file of a dead daemon's socket. Any other file at the path is an error.
+pub(super) fn clear(path: &Path) -> Result<(), EndpointError> {
     let length = path.as_os_str().len();
     if length > platform::SOCKET_PATH_MAX {
         return Err(EndpointError::TooLong { path: path.to_owned(), length });
@@ -341,10 +350,7 @@ pub fn listen(path: &Path) -> Result<blocking::UnixListener, EndpointError> {
         },
         Err(_) => {}
     }
-    let listener = blocking::UnixListener::bind(path).map_err(failed)?;
-    // The directory has mode 0700; the mode of the socket is for readers who look only at the socket.
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(failed)?;
-    Ok(listener)
+    Ok(())
 }
 
 /// Removes the file of a socket without a listener. If another daemon takes the path at that moment, its file is
@@ -403,7 +409,7 @@ mod tests {
         });
         // The first directory does not exist; later ones are removed while the socket is created.
         for _ in 0..20 {
-            Socket::open(&directory.join("control.sock")).unwrap().close(drop);
+            Socket::open(&directory.join("control.sock"), None).unwrap().close(drop);
         }
         drop(ended);
         removing.join().unwrap();

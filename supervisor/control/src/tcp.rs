@@ -1,10 +1,12 @@
 //! The conditions on requests over TCP, which is open on this machine only. [`crate::tcp_listener`] has the
 //! listener.
 //!
-//! No kernel identifies the process at the other end, so the token decides: its holder is the daemon's owner and
-//! never a session's guest. Any web page can make a browser on this machine send requests here. It can use the
-//! address, or a host name that resolves to this machine (DNS rebinding). So requests for another host name or
-//! from another site are refused before the token is compared.
+//! No kernel identifies the process at the other end, so the token decides. Its holder is the daemon's owner within the
+//! scope of the token, and never a session's guest.
+//!
+//! Any web page can make a browser on this machine send requests here. It can use the address, or a host name that
+//! resolves to this machine (DNS rebinding). So requests for another host name or from another site are refused before
+//! the token is compared.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,9 +16,10 @@ use hyper::Request;
 use hyper::header::{AUTHORIZATION, HOST, HeaderMap, HeaderName, ORIGIN};
 use hyper::http::uri::Authority;
 
+use crate::grant::Grant;
 use crate::tcp_listener::TcpEndpoint;
 
-/// Admits requests that carry the token.
+/// Admits requests that carry a token.
 #[derive(Debug)]
 pub(super) struct Gate {
     listening: Arc<TcpEndpoint>,
@@ -33,8 +36,8 @@ impl Gate {
         Self { listening }
     }
 
-    /// Refuses a request with a foreign host, a foreign origin, or a wrong token.
-    pub(super) fn check<T>(&self, request: &Request<T>) -> Result<(), Problem> {
+    /// Refuses a request with a foreign host, a foreign origin, or a wrong token. Returns what the token permits.
+    pub(super) fn check<T>(&self, request: &Request<T>) -> Result<Grant, Problem> {
         let headers = request.headers();
         let authority = request.uri().authority().map(Authority::as_str);
         // HTTP/2 has the host in the authority alone (RFC 9113 section 8.3.1).
@@ -51,11 +54,12 @@ impl Gate {
         }
         let token = only(headers, &AUTHORIZATION).and_then(bearer);
         match token {
-            Some(token) if self.listening.admits(token.as_bytes()) => Ok(()),
-            Some(_) => Err(Problem::new(Code::Unauthorized, "the token is wrong")
-                .hint("agentd reads the token from control.token at its start and at each reload")),
+            Some(token) => self.listening.admit(token.as_bytes()).ok_or_else(|| {
+                Problem::new(Code::Unauthorized, "the token is wrong")
+                    .hint("agentd reads control.token and control.tokens at its start and at each reload")
+            }),
             None => Err(Problem::new(Code::Unauthorized, "the request carries no token")
-                .hint("send Authorization: Bearer TOKEN; control.token names the place of the token")),
+                .hint("send one header Authorization: Bearer TOKEN; control.token and control.tokens name the places")),
         }
     }
 }
@@ -104,7 +108,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        gate.check(&request.body(()).unwrap()).map_err(|problem| problem.code)
+        gate.check(&request.body(()).unwrap()).map(drop).map_err(|problem| problem.code)
     }
 
     #[test]
@@ -129,6 +133,11 @@ mod tests {
         let bearer = format!("Bearer {TOKEN}");
         let twice = [("host", "localhost"), ("authorization", &bearer), ("authorization", &bearer)];
         assert_eq!(ask("/", &twice), Err(Code::Unauthorized));
+        // A token in the address would be in logs, and counts nowhere.
+        for query in ["token", "access_token", "authorization"] {
+            let asked = ask(&format!("/v1/version?{query}={TOKEN}"), &[("host", "localhost")]);
+            assert_eq!(asked, Err(Code::Unauthorized), "{query}");
+        }
     }
 
     #[test]

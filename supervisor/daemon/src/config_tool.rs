@@ -89,6 +89,7 @@ fn check(sources: &Sources, files: &[PathBuf], system: bool) -> ConfigurationChe
 fn checked(loaded: &Loaded) -> ConfigurationCheck {
     let mut mistakes = loaded.read.mistakes.clone();
     mistakes.extend(tcp::check_token(&loaded.config).err().map(|error| error.mistake(&loaded.read, None)));
+    mistakes.extend(tcp::check_read_only(&loaded.config).err().map(|error| error.mistake(&loaded.read, None)));
     let warnings = config::missing_directories(&loaded.config, &loaded.read);
     ConfigurationCheck { files: loaded.read.files.clone(), mistakes, warnings }
 }

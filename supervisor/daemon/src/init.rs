@@ -69,7 +69,7 @@ pub(crate) fn is_this() -> bool {
 
 /// Keeps a daemon running behind the socket until the container has to end.
 pub(crate) fn run(socket: &Path) -> Result<(), InitError> {
-    let handed_over = platform::activated_socket().map_err(InitError::HandedOver)?;
+    let handed_over = platform::activated_sockets().map_err(InitError::HandedOver)?.control;
     let socket = match handed_over {
         Some(socket) => socket,
         None => listen(socket)?.into(),

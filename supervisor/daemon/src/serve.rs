@@ -25,12 +25,12 @@ use agentd_host::files::open_private_log;
 use agentd_session::daemon::{Daemon, Programs};
 use agentd_session::generation::{Generation, Generations};
 
-use crate::reload::Reload;
+use crate::reload::{Outputs, Reload};
 use crate::supervisor::Supervisor;
 use agentd_api::chain;
 use agentd_api::feed::{DaemonStarted, DaemonStopping, Notice, PluginsFailed};
 use agentd_config::{self as config, Loaded};
-use agentd_control::TcpEndpoint;
+use agentd_control::{ReadOnlyEndpoint, TcpEndpoint};
 use agentd_environment::Trust;
 use agentd_environment::sources::HomeDiffers;
 use agentd_feed::Feed;
@@ -144,7 +144,9 @@ async fn run(
     let trust = Trust::begin(&directories.state);
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
-    let endpoint = Endpoint::open(&directories.control_socket())?;
+    let mut sockets = platform::activated_sockets().map_err(EndpointError::HandedOver)?;
+    let read_only = ReadOnlyEndpoint::new(directories.control_socket(), &mut sockets)?;
+    let endpoint = Endpoint::open(&directories.control_socket(), sockets.control)?;
     let metrics = metrics(started);
     let audit = Audit::begin(&directories.state, Arc::clone(&metrics)).map_err(ServeError::Start)?;
     let disk = DiskWatch::begin(&directories.state).map_err(ServeError::Start)?;
@@ -155,15 +157,15 @@ async fn run(
     let generations = Arc::new(Generations::new(Generation::first(config, Arc::new(daemon))?));
     let (tcp, clocks) = (Arc::new(TcpEndpoint::default()), Clocks::now());
     let generation = generations.now();
-    begin(&generation, &tcp, &traces).await;
+    let outputs = Outputs { tcp: Arc::clone(&tcp), read_only: Arc::clone(&read_only), traces };
+    begin(&generation, &outputs).await;
     let opening = Instant::now();
     let (sessions, schedules) = open(&generations).await?;
     let measure = Measure::new(Arc::clone(&generations), Arc::clone(&sessions), opening);
     let feed = Arc::new(begin_feed(&generation, &sessions).map_err(ServeError::Start)?);
     let hooks = Arc::new(begin_hooks(&generations, &sessions, &feed));
-    let outputs = (Arc::clone(&tcp), traces);
     let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), outputs));
-    report_start(&generation, &tcp);
+    report_start(&generation, &tcp, &read_only);
     let (closing, socket) = (CancellationToken::new(), endpoint.socket_state());
     let served = Served {
         generations: Arc::clone(&generations),
@@ -178,6 +180,7 @@ async fn run(
             started: clocks,
         }),
         tcp,
+        read_only: Arc::clone(&read_only),
         audit: Arc::new(audit),
         feed: Arc::clone(&feed),
         acp: Arc::new(Hub::new(acp)),
@@ -222,7 +225,7 @@ async fn run(
             }
             _ = beat.tick(), if is_read => {
                 let generation = generations.now();
-                let now = health.line(&generation, &sessions, socket.trouble());
+                let now = health.line(&generation, &sessions, socket.trouble().or_else(|| read_only.trouble()));
                 if now != shown {
                     manager::status(&now);
                     shown = now;
@@ -249,12 +252,13 @@ fn metrics(started: SystemTime) -> Arc<Metrics> {
 }
 
 /// Writes the start to the log, with the places of the daemon.
-fn report_start(generation: &Generation, tcp: &TcpEndpoint) {
+fn report_start(generation: &Generation, tcp: &TcpEndpoint, read_only: &ReadOnlyEndpoint) {
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         state = %generation.daemon.directories.state.display(),
         socket = %generation.daemon.directories.control_socket().display(),
         tcp = ?tcp.address(),
+        %read_only,
         sessions_run_as = generation.daemon.launcher.describe(),
         configuration = ?generation.read.files,
         "agentd is ready"
@@ -290,12 +294,15 @@ fn begin_hooks(generations: &Arc<Generations>, sessions: &Arc<Sessions>, feed: &
     Hooks::new(Arc::clone(generations), Arc::clone(sessions), Arc::clone(feed), directory)
 }
 
-/// Opens TCP and logs the configuration's mistakes, and a home directory other than the user's. Neither prevents the
-/// daemon's start, because its sessions may be running.
-async fn begin(generation: &Generation, tcp: &TcpEndpoint, traces: &Traces) {
+/// Opens TCP and the read-only socket. Logs the configuration's mistakes, and a home directory other than the user's.
+/// Neither prevents the daemon's start, because its sessions may be running.
+async fn begin(generation: &Generation, Outputs { tcp, read_only, traces }: &Outputs) {
     let mut mistakes = generation.read.mistakes.clone();
     if let Err(error) = tcp.apply(&generation.config).await {
         mistakes.push(error.mistake(&generation.read, tcp.address()));
+    }
+    if let Err(error) = read_only.apply(&generation.config).await {
+        mistakes.push(error.mistake(&generation.read, read_only.path().as_deref()));
     }
     send_traces(generation, traces);
     for mistake in &mistakes {

@@ -159,7 +159,7 @@ mod tests {
         let (status, reason, message) = verdict(&reports, None);
         assert_eq!((status, reason), (ConditionStatus::False, FAILED));
         assert_eq!(message, "a (fail): found; repair it; c (unknown): found; repair it");
-        let by = Requester { uid: 1000, pid: None, program: None, session: None };
+        let by = Requester { uid: 1000, pid: None, program: None, session: None, token: None };
         let (status, reason, message) = verdict(&reports, Some(&by));
         assert_eq!((status, reason), (ConditionStatus::False, "Forced"));
         assert!(message.contains("as user 1000 asked: a (fail)"), "{message}");
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn a_degraded_launch_names_each_part_that_it_left_out() {
-        let by = Requester { uid: 1000, pid: None, program: None, session: None };
+        let by = Requester { uid: 1000, pid: None, program: None, session: None, token: None };
         let part = |kind, name: &str| MissingPart { kind, name: name.to_owned(), message: "it failed".to_owned() };
         assert_eq!((degraded(&[], &by).0, degraded(&[], &by).1), (ConditionStatus::False, "Complete"));
         for (kind, reason) in [

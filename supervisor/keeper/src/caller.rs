@@ -78,12 +78,24 @@ impl Caller {
 
     /// Examines the peer of a connection. `keepers` maps the process id and start time of a keeper to its session.
     pub fn look(socket: impl AsFd, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Self {
+        Self::look_at(socket, false, keepers)
+    }
+
+    /// Examines the peer of a socket that other users may use too. A process of any user inside a session is a guest.
+    ///
+    /// A process of another user outside of every session has the class of the owner and its own user id. The socket
+    /// limits the calls of such a caller.
+    pub fn look_at_any_user(socket: impl AsFd, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Self {
+        Self::look_at(socket, true, keepers)
+    }
+
+    fn look_at(socket: impl AsFd, any_user: bool, keepers: impl Fn(u32, u64) -> Option<SessionId>) -> Self {
         let stranger = |uid, why| Self { who: CallerClass::Stranger(why), uid, pid: None, program: None };
         let peer = match Peer::of(socket) {
             Ok(peer) => peer,
             Err(error) => return stranger(u32::MAX, scarce(&error).unwrap_or(StrangerReason::Gone)),
         };
-        if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
+        if !any_user && peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
             return stranger(peer.uid, StrangerReason::OtherUser);
         }
         if peer.is_outside {

@@ -32,4 +32,4 @@ pub(crate) const ENDS: &[&str] = &["requested", "exited", "crashed", "limit"];
 pub(crate) const HOOK_OUTCOMES: &[&str] = &["delivered", "failed", "dropped"];
 pub(crate) const SAMPLES: &[&str] = &["disk", "processes"];
 pub(crate) const NOT_READY: &[&str] = agentd_api::readiness::NotReady::CODES;
-pub(crate) const CONNECTIONS_REFUSED: &[&str] = &["socket", "tcp"];
+pub(crate) const CONNECTIONS_REFUSED: &[&str] = &["socket", "tcp", "read-only"];

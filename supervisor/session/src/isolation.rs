@@ -94,12 +94,16 @@ fn runtime_directories() -> BTreeSet<PathBuf> {
     named.into_iter().chain([usual]).collect()
 }
 
-/// Returns the files that contain the token of the control endpoint and the keys of stored environments.
+/// Returns the files that contain the tokens of the control endpoint and the keys of stored environments, and the
+/// read-only socket.
 fn named_files(config: &Config) -> impl Iterator<Item = &PathBuf> {
-    let token = config.control.token.iter().filter_map(|source| match source {
+    let control = &config.control;
+    let token = control.token.iter().filter_map(|source| match source {
         TokenSource::File(path) => Some(path),
         TokenSource::Credential(_) => None,
     });
+    let named = control.tokens.values().filter_map(|token| token.file.as_ref());
+    let token = token.chain(named).chain(control.read_only.iter().map(|read_only| &read_only.socket));
     let encryption = &config.environment.encryption;
     let keys = std::iter::once(&encryption.key).chain(&encryption.previous).filter_map(|source| match source {
         KeySource::File(path) => Some(path),

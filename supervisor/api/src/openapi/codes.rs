@@ -21,7 +21,7 @@ pub(super) const ALWAYS: &[Code] = &[
 ];
 
 /// Codes of a caller that may not make the call. `GET /healthz` is open to all callers.
-const ACCESS: &[Code] = &[Code::InSession, Code::CallerUnknown, Code::StartedByAgentd];
+const ACCESS: &[Code] = &[Code::InSession, Code::ScopeTooSmall, Code::CallerUnknown, Code::StartedByAgentd];
 
 /// Codes of a route with a body.
 const BODY: &[Code] = &[Code::MalformedRequest, Code::BodyTooLarge, Code::BodyTimeout];

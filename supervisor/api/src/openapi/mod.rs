@@ -22,7 +22,8 @@ const ABOUT: &str = "\
 The control endpoint of agentd, a supervisor for AI coding agents.
 
 The endpoint answers HTTP/1.1 and HTTP/2 on a unix socket, and on TCP if that is configured. On the socket the kernel \
-identifies the caller. Over TCP each request has the token, and its `Host` is a loopback address or `localhost`.
+identifies the caller. Over TCP each request has a token, and its `Host` is a loopback address or `localhost`. A token \
+permits the calls of its scope (`x-agentd-scope`). The read-only socket permits the calls of the scope `read`.
 
 An error is a problem document (RFC 9457). The code in the document is for programs. An unknown path is answered with \
 `no-such-path`, and an unknown method of a known path with `method-not-allowed` and the header `Allow`. Bytes that are \
@@ -81,7 +82,8 @@ pub fn document(callers: impl Fn(Route) -> &'static str) -> Value {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "The token of `control.token`, for TCP. Requests over the unix socket have none.",
+                    "description": "A token of `control.token` or `control.tokens`, for TCP. The roles of a call are the \
+                                    scopes that the token needs. Requests over a unix socket carry no token.",
                 },
             },
         },

@@ -22,6 +22,9 @@ pub(super) fn operation(route: Route, callers: impl Fn(Route) -> &'static str, c
         "parameters": parameters(route),
         "responses": answers(route, components),
         "x-callers": callers(route),
+        "x-agentd-scope": route.scope(),
+        // A role of OpenAPI 3.1: the scope that the token needs.
+        "security": [{}, { "token": [route.scope()] }],
     });
     if let Some(schema) = components.body(route) {
         operation["requestBody"] = json!({ "required": true, "content": { "application/json": { "schema": schema } } });
@@ -68,7 +71,13 @@ fn parameters(route: Route) -> Vec<Value> {
     });
     let in_query = route.keys().iter().map(|key| {
         let description = format!("{}.", (key.values)());
-        json!({ "name": key.name, "in": "query", "description": description, "schema": (key.schema)() })
+        let mut parameter =
+            json!({ "name": key.name, "in": "query", "description": description, "schema": (key.schema)() });
+        let scope = route.scope_of_key(key.name);
+        if scope > route.scope() {
+            parameter["x-agentd-scope"] = json!(scope);
+        }
+        parameter
     });
     let in_header = request_headers(route).into_iter().map(|(name, required, description)| {
         json!({

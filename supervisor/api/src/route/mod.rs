@@ -4,6 +4,7 @@
 //! parameters. The daemon reads calls with [`find`] and [`Call::parse`], and a client writes calls with `Display`.
 
 mod query;
+mod scope;
 #[cfg(test)]
 mod tests;
 mod typed;
@@ -16,6 +17,7 @@ use serde::de::{DeserializeOwned, IgnoredAny};
 
 pub use self::query::{PrerequisiteWait, Value, Wait, Within};
 use self::query::{Query, append, escape};
+pub use self::scope::Scope;
 pub use self::typed::{NoDocument, Typed};
 use crate::acp::AcpMessage;
 use crate::agents::{AgentAddRequest, AgentAddView, Catalogue};

@@ -219,6 +219,7 @@ impl Client {
     /// Sends a request, and returns the head of the answer.
     async fn begin(&self, call: &Call, body: Option<Vec<u8>>) -> Result<Response<Incoming>, Error> {
         let broken = |source| broken(call.to_string(), source);
+        self.way.check(call)?;
         let stream = self.way.connect().await?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;

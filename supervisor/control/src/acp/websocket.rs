@@ -54,13 +54,17 @@ pub(super) fn upgrade(
     accept: &str,
     mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Problem> {
-    let (stream, permit) = (context.stream()?, context.permit.clone());
+    let (stream, permit, revoked) = (context.stream()?, context.permit.clone(), context.grant.revoked.clone());
     let longest = context.generation.config.limits.prompt;
     let upgraded = hyper::upgrade::on(&mut request);
     let task = async move {
         let _permits = (stream, permit);
         match upgraded.await {
-            Ok(upgraded) => serve(upgraded, &connection, longest).await,
+            Ok(upgraded) => tokio::select! {
+                () = serve(upgraded, &connection, longest) => {}
+                // The client finds out why when it connects again with its token.
+                () = revoked.cancelled() => {}
+            },
             Err(error) => tracing::debug!(%error, "a WebSocket did not begin"),
         }
         connection.end();

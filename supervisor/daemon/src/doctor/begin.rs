@@ -105,7 +105,13 @@ mod tests {
     fn a_drain_is_reported_with_the_command_that_undoes_it() {
         let drain = DrainState::default();
         assert_eq!(draining(&drain).outcome, Outcome::Pass);
-        drain.begin(agentd_api::prerequisite::Requester { uid: 7, pid: None, program: None, session: None });
+        drain.begin(agentd_api::prerequisite::Requester {
+            uid: 7,
+            pid: None,
+            program: None,
+            session: None,
+            token: None,
+        });
         let check = draining(&drain);
         assert!(check.outcome == Outcome::Warn && check.summary.contains('7'), "{check:?}");
         assert_eq!(check.run[0].line, "agentctl drain --undo");

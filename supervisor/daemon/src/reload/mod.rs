@@ -23,7 +23,7 @@ use tokio::sync::Mutex;
 
 use agentd_api::chain;
 use agentd_config::{self as config, Effects, Sources};
-use agentd_control::TcpEndpoint;
+use agentd_control::{ReadOnlyEndpoint, TcpEndpoint};
 use agentd_host::manager;
 use agentd_plugin_set::SETTLED;
 use agentd_session::Sessions;
@@ -32,6 +32,14 @@ use agentd_session::generation::{Generation, Generations};
 use agentd_traces::Traces;
 
 use crate::serve::send_traces;
+
+/// Everything outside of the generation that a configuration turns on and off.
+#[derive(Debug, Clone)]
+pub(crate) struct Outputs {
+    pub(crate) tcp: Arc<TcpEndpoint>,
+    pub(crate) read_only: Arc<ReadOnlyEndpoint>,
+    pub(crate) traces: Traces,
+}
 
 /// Carries out reloads. Shared between the control endpoint and the signal handler.
 #[derive(Debug)]
@@ -42,6 +50,8 @@ pub(crate) struct Reload {
     /// TCP listener, opened, changed or closed by each configuration.
     tcp: Arc<TcpEndpoint>,
     traces: Traces,
+    /// The read-only socket, opened, moved or closed by each configuration.
+    read_only: Arc<ReadOnlyEndpoint>,
     /// Serialises reloads, so that the last requested reload is the generation in force.
     running: Mutex<()>,
 }
@@ -57,9 +67,10 @@ impl Reload {
         sources: Sources,
         generations: Arc<Generations>,
         sessions: Arc<Sessions>,
-        (tcp, traces): (Arc<TcpEndpoint>, Traces),
+        outputs: Outputs,
     ) -> Self {
-        Self { sources, generations, sessions, tcp, traces, running: Mutex::new(()) }
+        let Outputs { tcp, read_only, traces } = outputs;
+        Self { sources, generations, sessions, tcp, traces, read_only, running: Mutex::new(()) }
     }
 
     /// Applies the configuration in the files. The error states why the configuration in force remains.
@@ -93,6 +104,9 @@ impl Reload {
         if let Err(error) = self.tcp.check(&generation.config).await {
             view.mistakes.push(error.mistake(&generation.read, self.tcp.address()));
         }
+        if let Err(error) = self.read_only.check(&generation.config).await {
+            view.mistakes.push(error.mistake(&generation.read, self.read_only.path().as_deref()));
+        }
         Ok(ReloadView { dry_run: true, ..view })
     }
 
@@ -105,6 +119,11 @@ impl Reload {
         let mut standing = generation.read.mistakes.clone();
         if let Err(error) = self.tcp.apply(&generation.config).await {
             let mistake = error.mistake(&generation.read, self.tcp.address());
+            standing.push(mistake.clone());
+            view.mistakes.push(mistake);
+        }
+        if let Err(error) = self.read_only.apply(&generation.config).await {
+            let mistake = error.mistake(&generation.read, self.read_only.path().as_deref());
             standing.push(mistake.clone());
             view.mistakes.push(mistake);
         }

@@ -135,7 +135,7 @@ fn unmet_prerequisites_are_named_without_the_summaries_of_their_checks() {
     let text = said(&pending, &found, None).unwrap();
     assert!(text.contains("\nUnmet prerequisites of this session: vpn (fail), lab (warn).\n"), "{text}");
     assert!(!text.contains("forced") && !text.contains("instructions"), "{text}");
-    let owner = Some(Requester { uid: 7, pid: None, program: None, session: None });
+    let owner = Some(Requester { uid: 7, pid: None, program: None, session: None, token: None });
     let text = said(&pending, &found, owner.clone()).unwrap();
     assert!(text.contains("forced by user 7."), "{text}");
     let text = said(&pending, &found[1..2], owner).unwrap();
@@ -270,7 +270,7 @@ fn a_degraded_first_launch_has_a_note_that_names_what_is_missing_without_its_rea
     let mut pending = PendingNote::default();
     pending.launched(LaunchReason::Create);
     let mut state = with(&pending);
-    state.degraded_by = Some(Requester { uid: 7, pid: None, program: None, session: None });
+    state.degraded_by = Some(Requester { uid: 7, pid: None, program: None, session: None, token: None });
     assert_eq!(of_state(&state, ResumeNote::Full, &Template::built_in()), Note::default());
     state.degraded = vec![part(MissingKind::Script, "/work/a b.sh"), part(MissingKind::Provider, "modules")];
     assert_eq!(of_state(&state, ResumeNote::Off, &Template::built_in()), Note::default());

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use super::super::state::State;
 
 fn by() -> Requester {
-    Requester { uid: 1000, pid: None, program: None, session: None }
+    Requester { uid: 1000, pid: None, program: None, session: None, token: None }
 }
 
 fn apply(state: &mut State, body: Body) {

@@ -188,15 +188,33 @@ fn each_environment(mut look: impl FnMut(u32, &[u8])) {
 /// Maximum number of rounds in which marked processes are killed.
 const ROUNDS: u32 = 50;
 
-/// Returns the socket that systemd listens on for this process, `sd_listen_fds(3)`. `None` means that there is no
-/// such socket.
-pub fn activated_socket() -> io::Result<Option<OwnedFd>> {
-    let first = sd_notify::listen_fds()?.next();
-    // SAFETY: the descriptors from 3 on belong to this process, because the variables name it, and no other code
-    // takes them.
-    #[allow(unsafe_code, reason = "a descriptor that was handed over is a number until it is owned")]
-    let owned = first.map(|descriptor| unsafe { OwnedFd::from_raw_fd(descriptor) });
-    Ok(owned)
+/// Sockets that the service manager listens on for this process.
+#[derive(Debug, Default)]
+pub struct ActivatedSockets {
+    /// The control socket: the first one with another name than the read-only socket.
+    pub control: Option<OwnedFd>,
+    /// The socket with the name `read-only`.
+    pub read_only: Option<OwnedFd>,
+}
+
+/// Name of the read-only socket (`FileDescriptorName=` of systemd.socket(5)).
+const READ_ONLY: &str = "read-only";
+
+/// Takes the sockets that systemd listens on for this process, `sd_listen_fds_with_names(3)`. Their order depends on
+/// that of the units, so their names decide. Further sockets are left alone.
+pub fn activated_sockets() -> io::Result<ActivatedSockets> {
+    let mut sockets = ActivatedSockets::default();
+    for (descriptor, name) in sd_notify::listen_fds_with_names()? {
+        let place = if name == READ_ONLY { &mut sockets.read_only } else { &mut sockets.control };
+        if place.is_none() {
+            // SAFETY: the descriptors from 3 on belong to this process, because the variables name it, and no other
+            // code takes them.
+            #[allow(unsafe_code, reason = "a descriptor that was handed over is a number until it is owned")]
+            let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
+            *place = Some(owned);
+        }
+    }
+    Ok(sockets)
 }
 
 /// Kills every process whose environment contains the session's mark, and returns their number. It is used for a

@@ -43,10 +43,18 @@ pub const SOCKET_PATH_MAX: usize = 103;
 /// Key under `Sockets` in the job's property list, units/launchd.
 const SOCKET: &std::ffi::CStr = c"control";
 
-/// Returns the socket that launchd listens on for this process, launchd.plist(5) `Sockets`. `None` means that launchd
-/// did not start this process.
-pub fn activated_socket() -> io::Result<Option<OwnedFd>> {
-    Ok(launchd::sockets(SOCKET)?.into_iter().next())
+/// Sockets that the service manager listens on for this process.
+#[derive(Debug, Default)]
+pub struct ActivatedSockets {
+    /// The control socket.
+    pub control: Option<OwnedFd>,
+    /// The read-only socket, which the launchd job does not declare.
+    pub read_only: Option<OwnedFd>,
+}
+
+/// Takes the socket that launchd listens on for this process, launchd.plist(5) `Sockets`.
+pub fn activated_sockets() -> io::Result<ActivatedSockets> {
+    Ok(ActivatedSockets { control: launchd::sockets(SOCKET)?.into_iter().next(), read_only: None })
 }
 
 /// Returns the start time of the process in microseconds since 1970. Pid and start time identify one process.

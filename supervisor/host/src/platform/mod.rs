@@ -16,9 +16,9 @@ mod macos_load;
 
 #[cfg(target_os = "linux")]
 pub use linux::{
-    NOTIFIER, SOCKET_PATH_MAX, activated_socket, arguments, is_answered_by, is_of_systemd, is_running, is_stopped,
-    keepers_of, kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, start_time,
-    unit_of,
+    ActivatedSockets, NOTIFIER, SOCKET_PATH_MAX, activated_sockets, arguments, is_answered_by, is_of_systemd,
+    is_running, is_stopped, keepers_of, kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit,
+    owner_of, start_time, unit_of,
 };
 #[cfg(target_os = "linux")]
 pub use linux_facts::{device, has_access_list, mounts, processes, routes};
@@ -27,9 +27,9 @@ pub use linux_load::loads;
 pub use load::TreeLoad;
 #[cfg(target_os = "macos")]
 pub use macos::{
-    NOTIFIER, SOCKET_PATH_MAX, activated_socket, arguments, is_answered_by, is_of_systemd, is_running, is_stopped,
-    keepers_of, kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit, owner_of, start_time,
-    unit_of,
+    ActivatedSockets, NOTIFIER, SOCKET_PATH_MAX, activated_sockets, arguments, is_answered_by, is_of_systemd,
+    is_running, is_stopped, keepers_of, kill_remains, kill_tree, lock_holder, marked_sessions, name_of, own_unit,
+    owner_of, start_time, unit_of,
 };
 #[cfg(target_os = "macos")]
 pub use macos_facts::{device, has_access_list, mounts, processes, routes};

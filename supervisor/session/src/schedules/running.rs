@@ -384,5 +384,11 @@ fn terms(schedule: &ScheduleSpec, stored: &StoredRun) -> LaunchTerms {
 /// Returns agentd itself as the requester of a run.
 fn requester() -> Requester {
     let program = std::env::current_exe().ok().map(|path| path.display().to_string());
-    Requester { uid: nix::unistd::getuid().as_raw(), pid: Some(std::process::id()), program, session: None }
+    Requester {
+        uid: nix::unistd::getuid().as_raw(),
+        pid: Some(std::process::id()),
+        program,
+        session: None,
+        token: None,
+    }
 }
