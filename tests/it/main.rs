@@ -3,6 +3,7 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+mod access;
 mod adoption;
 mod agents;
 mod architecture;

@@ -142,7 +142,7 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// Maximum number of named tokens. Each request over TCP is compared with all of them.
+/// Maximum number of named tokens. Each request over TCP is compared with every token.
 const MOST_TOKENS: usize = 64;
 
 /// Returns the mistakes of the table.

@@ -183,8 +183,8 @@ pub(crate) async fn answer(
     let span = tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
     let traced = span.in_scope(|| trace(route, &method, named.as_ref(), request.headers()));
     let admitted = admission.check(&request).map(|grant| context.grant = grant);
-    let answered = async { dispatch(&context, admitted, route, named.as_ref(), request).await };
-    let mut response = match answered.instrument(traced.clone()).instrument(span.clone()).await {
+    let answering = dispatch(&context, admitted, route, named.as_ref(), request).instrument(traced.clone());
+    let mut response = match answering.instrument(span.clone()).await {
         Ok(response) => context.grant.limit(response),
         Err(refused) => {
             let mut refused = exhausted::judge(refused);

@@ -1,10 +1,10 @@
-//! The page of routes: the table of `agentd_api::route`, with the callers that `agentd_control` permits.
+//! The page of routes: the table of `agentd_api::route` with scopes, and the callers that `agentd_control` permits.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use agentd_api::openapi::codes;
-use agentd_api::route::Answer;
+use agentd_api::route::{Answer, Scope};
 use agentd_api::{Code, Route};
 use agentd_control::{Access, access};
 
@@ -26,7 +26,7 @@ of later versions.
 
 pub(super) fn page() -> String {
     let mut page = String::from(BEGINNING);
-    page += "| route | callers | body | answer | purpose |\n|---|---|---|---|---|\n";
+    page += "| route | callers | scope | body | answer | purpose |\n|---|---|---|---|---|---|\n";
     for route in Route::ALL {
         let body = route.body().map_or(String::new(), |body| format!("`{body}`"));
         let answer = match route.answer() {
@@ -37,8 +37,8 @@ pub(super) fn page() -> String {
         };
         let keys: Vec<&str> = route.keys().iter().map(|key| key.name).collect();
         let query = if keys.is_empty() { String::new() } else { format!(" ?`{}`", keys.join("` `")) };
-        let (callers, purpose) = (access(*route).name(), route.purpose());
-        writeln!(page, "| `{route}`{query} | {callers} | {body} | {answer} | {purpose} |").unwrap();
+        let (callers, scope, purpose) = (access(*route).name(), route.scope(), route.purpose());
+        writeln!(page, "| `{route}`{query} | {callers} | {scope} | {body} | {answer} | {purpose} |").unwrap();
     }
     page += &problems();
     page += "\n## Callers\n\n| callers | |\n|---|---|\n";
@@ -47,6 +47,19 @@ pub(super) fn page() -> String {
     }
     page += "\nEach level includes the callers of the following ones. The owner may make every call.\n\
              [The control endpoint](../operations/control.md#callers) has the rules for processes inside sessions.\n";
+    page += "\n## Scopes\n\n| scope | calls of a token |\n|---|---|\n";
+    for scope in Scope::ALL {
+        writeln!(page, "| {scope} | {} |", scope.calls()).unwrap();
+    }
+    page += "\nThe read-only socket has the scope `read`. `PATCH` of a session changes only `labels` with the scope \
+             `operate`. These keys need more\nthan their route:\n\n| route | key | scope |\n|---|---|---|\n";
+    for route in Route::ALL {
+        let more = route.keys().iter().map(|key| (key.name, route.scope_of_key(key.name)));
+        for (key, scope) in more.filter(|(_, scope)| *scope > route.scope()) {
+            writeln!(page, "| `{route}` | `{key}` | {scope} |").unwrap();
+        }
+    }
+    page += "\n[Tokens with scopes](../operations/control.md#tokens-with-scopes) describes their use.\n";
     page += "\n## Query keys\n\n| key | values |\n|---|---|\n";
     for (name, values) in keys() {
         for (values, routes) in &values {

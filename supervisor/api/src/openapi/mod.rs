@@ -82,8 +82,8 @@ pub fn document(callers: impl Fn(Route) -> &'static str) -> Value {
                 "token": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "A token of `control.token` or `control.tokens`, for TCP. The roles of a call are the \
-                                    scopes that the token needs. Requests over a unix socket carry no token.",
+                    "description": "A token of `control.token` or `control.tokens`, for TCP. The roles of a call are \
+                                    the scopes that the token needs. Requests over a unix socket carry no token.",
                 },
             },
         },
