@@ -43,19 +43,6 @@ pub trait Connect: Send + Sync {
     /// Returns the address for messages.
     fn place(&self) -> String;
 
-    /// Refuses a call that the socket of another user does not take. Nothing is sent, since the call could contain this
-    /// terminal's environment.
-    pub(crate) fn check(&self, call: &Call) -> Result<(), Error> {
-        let Self::Socket(path) = self else { return Ok(()) };
-        let needed = call.scope();
-        let Some(owner) = (needed > Scope::Read).then(|| trust::reader_of(path)).flatten() else { return Ok(()) };
-        let detail = format!("the read-only socket {} of user {owner} has the scope read", path.display());
-        let problem = Problem::new(Code::ScopeTooSmall, format!("{detail}, and {call} needs {needed}"))
-            .hint(format!("user {owner} can make the call, or give you a token of the scope {needed}"));
-        let raw = serde_json::to_vec(&problem).unwrap_or_default().into();
-        Err(Error::Problem { problem: Box::new(problem), raw })
-    }
-
     /// Returns the name of the daemon's machine if it is another machine than this one.
     fn machine(&self) -> Option<&str> {
         None
@@ -93,6 +80,19 @@ impl Way {
         let file = token_file.ok_or_else(|| Error::NoToken { url: url.to_owned() })?;
         let token = std::fs::read_to_string(file).map_err(|source| Error::Token { path: file.to_owned(), source })?;
         Ok(Self::Tcp { authority: authority.to_string(), token: token.trim().to_owned() })
+    }
+
+    /// Refuses a call that the socket of another user does not take. Nothing is sent, since the call could contain this
+    /// terminal's environment.
+    pub(crate) fn check(&self, call: &Call) -> Result<(), Error> {
+        let Self::Socket(path) = self else { return Ok(()) };
+        let needed = call.scope();
+        let Some(owner) = (needed > Scope::Read).then(|| trust::reader_of(path)).flatten() else { return Ok(()) };
+        let detail = format!("the read-only socket {} of user {owner} has the scope read", path.display());
+        let problem = Problem::new(Code::ScopeTooSmall, format!("{detail}, and {call} needs {needed}"))
+            .hint(format!("user {owner} can make the call, or give you a token of the scope {needed}"));
+        let raw = serde_json::to_vec(&problem).unwrap_or_default().into();
+        Err(Error::Problem { problem: Box::new(problem), raw })
     }
 
     /// Connects, unless the listening process is not trusted.
