@@ -158,6 +158,11 @@ fn unknown_keys_repeated_keys_and_bad_values_are_refused_with_the_keys_that_are_
     }
 }
 
+/// Reads a body of a call.
+fn body_of<C: Typed<Body = B>, B: serde::de::DeserializeOwned>(_: C, json: &str) -> B {
+    serde_json::from_str(json).unwrap()
+}
+
 #[test]
 fn a_typed_call_is_the_row_with_the_same_parameters() {
     let typed = call::Stop { session: "k3m".to_owned(), wait: Some(Within(Duration::from_secs(5))) };
@@ -165,8 +170,5 @@ fn a_typed_call_is_the_row_with_the_same_parameters() {
     assert_eq!((call.to_string().as_str(), call.route()), ("POST /v1/sessions/k3m/stop?wait=5", call::Stop::ROUTE));
     assert_eq!(Call::from(call::Sessions::default()).address(), "/v1/sessions");
     // Types of the same name as a row are those of the bodies.
-    fn body_of<C: Typed<Body = B>, B: serde::de::DeserializeOwned>(_: C, json: &str) -> B {
-        serde_json::from_str(json).unwrap()
-    }
     assert!(body_of(call::BulkStop {}, r#"{"select":{"all":true}}"#).select.all);
 }

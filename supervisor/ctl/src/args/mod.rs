@@ -54,6 +54,7 @@ pub(crate) struct Cli {
 }
 
 #[derive(Debug, Clone, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Global {
     /// The daemon of another machine, through ssh: a name of `agentctl host ls`, `[USER@]MACHINE` or
     /// `ssh://[USER@]MACHINE[:PORT]`

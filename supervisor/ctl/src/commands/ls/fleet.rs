@@ -138,7 +138,7 @@ async fn once(wish: &Wish, places: Vec<Place>) -> Result<u8, Error> {
         let hosts = results.iter().map(|(place, result)| HostView::of(wish, place, result)).collect();
         form.print_value(&FleetView { hosts })?;
     } else if is_stale {
-        print_stale(rows.flatten().collect(), true)?;
+        print_stale(&rows.flatten().collect::<Vec<_>>(), true)?;
     } else {
         wish.print(rows.flatten().collect(), false)?;
     }

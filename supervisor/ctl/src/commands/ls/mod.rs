@@ -225,16 +225,16 @@ async fn ls_stale(context: &Context, wish: &Wish) -> Result<u8, Error> {
     let SessionList { sessions, unreadable, unchecked, .. } = document.value;
     let sessions = sessions.into_iter().map(|view| (view, Value::Null)).collect();
     let list = MachineList { sessions, unreadable, unchecked };
-    print_stale(list.rows(None).collect(), false)?;
+    print_stale(&list.rows(None).collect::<Vec<_>>(), false)?;
     list.tell_omitted(None)?;
     Ok(0)
 }
 
-fn print_stale(rows: Vec<Row<'_>>, is_fleet: bool) -> Result<(), Error> {
+fn print_stale(rows: &[Row<'_>], is_fleet: bool) -> Result<(), Error> {
     if rows.is_empty() {
         tell("no session is stale")
     } else {
-        Context::table(&stale_table(&rows, is_fleet, Screen::stdout()))
+        Context::table(&stale_table(rows, is_fleet, Screen::stdout()))
     }
 }
 
