@@ -212,6 +212,16 @@ pub(crate) fn dashboards() -> Option<()> {
     }
 }
 
+/// Requires the programs of a D-Bus session bus.
+pub(crate) fn bus() -> Option<()> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |name: &&str| std::env::split_paths(&path).any(|directory| directory.join(name).exists());
+    match ["dbus-daemon", "dbus-monitor"].iter().find(|name| !is_there(name)) {
+        None => Some(()),
+        Some(name) => missing("systemd", &format!("{name} is not installed (Debian's package dbus)")),
+    }
+}
+
 /// Requires a kernel on which a file system can be mounted whose server does not answer.
 pub(crate) fn fuse() -> Option<()> {
     root("mounting a file system")?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::harness::ctl::ctl;
-use crate::harness::{Daemon, LIMIT, Session, openmetrics, until, within};
+use crate::harness::{Daemon, LIMIT, Session, openmetrics, require, until, within};
 
 /// A request that a receiver got.
 #[derive(Debug, Clone)]
@@ -222,7 +223,7 @@ async fn a_command_gets_the_question_on_stdin_and_in_a_clean_environment() {
     let data = &message.data;
     assert_eq!((message.kind.as_str(), data.hook.as_str()), ("permission.requested", "tell"));
     assert_eq!(data.session.as_ref().map(|session| session.id.clone()), Some(session.id.clone()));
-    assert_eq!(data.session.as_ref().and_then(|session| session.agent.as_deref()), Some("scripted"));
+    assert_eq!(data.session.as_ref().and_then(|session| session.agent.as_deref()), Some("scripted-agent"));
     assert_eq!((data.message.as_ref(), data.permission.as_ref()), (Some(&question.title), Some(&question.id)));
     let command = data.command.clone().unwrap();
     assert_eq!(command, format!("agentctl answer fix {} allow", question.id));
@@ -442,7 +443,7 @@ async fn a_hook_gets_only_the_sessions_that_it_selects() {
         receiver.hook("by-label", on, "label = \"team=web\"\n"),
         receiver.hook("by-directory", on, &below),
         receiver.hook("by-agent", on, "agent = \"another\"\n"),
-        receiver.hook("all", on, ""),
+        receiver.hook("all", on, "agent = \"scripted-agent\"\n"),
     ];
     daemon.configure(|config| config + &hooks.concat());
     daemon.run().await;
@@ -600,4 +601,46 @@ async fn a_desktop_without_a_notification_service_is_a_visible_failure() {
     let session = daemon.session(&daemon.scripted(&[])).await;
     session.turn("say x").await;
     see(&daemon, "desktop", "it fails", |view| view.state == HookState::Failing).await;
+}
+
+/// A process that ends with this value.
+struct Running(Child);
+
+impl Running {
+    fn start(program: &str, arguments: &[&str], output: Stdio) -> Self {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(output).stderr(Stdio::null());
+        Self(command.spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn a_notification_is_sent_to_the_service_of_the_session_bus() {
+    let Some(()) = require::bus() else { return };
+    let mut daemon = Daemon::prepare();
+    let (socket, seen) = (daemon.root().join("bus"), daemon.root().join("seen"));
+    let address = format!("unix:path={}", socket.display());
+    let _bus = Running::start("dbus-daemon", &["--session", "--nofork", "--address", &address], Stdio::null());
+    until("the bus answers", || socket.exists()).await;
+    let output = fs::File::create(&seen).unwrap();
+    let _monitor = Running::start("dbus-monitor", &["--address", &address, "member='Notify'"], output.into());
+    until("the monitor has begun", || fs::read(&seen).is_ok_and(|text| !text.is_empty())).await;
+    daemon.configure(|config| config + "\n[[hooks]]\non = [\"turn.ended\"]\ndesktop = true\n");
+    daemon.set_environment([("PATH", "/usr/bin:/bin".to_owned()), ("DBUS_SESSION_BUS_ADDRESS", address)]);
+    daemon.run().await;
+    list(&daemon).await;
+    let tested: HookTestView = daemon.client.call("POST", "/v1/hooks/desktop/test", "").await.expect(200);
+    let text = || fs::read_to_string(&seen).unwrap_or_default();
+    until("the notification is on the bus", || text().contains("This is a test of the hook")).await;
+    assert!(text().contains("path=/org/freedesktop/Notifications") && text().contains("member=Notify"), "{}", text());
+    // No service has the name on this bus, and the failure names it.
+    assert_eq!(tested.attempt.code, Some(HookFault::HookDesktopFailed));
+    assert!(tested.attempt.detail.unwrap().contains("org.freedesktop.Notifications"));
 }

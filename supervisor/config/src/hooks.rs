@@ -79,7 +79,7 @@ pub struct Hook {
 
 /// Permissions of a hook.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
 #[serde(default, deny_unknown_fields)]
 pub struct HookGrant {
     /// Hosts with their ports that the hook may reach, such as `hooks.slack.com:443`. Default: none.
