@@ -36,20 +36,20 @@ pub(crate) async fn run(generation: &Generation, hook: &Hook, message: &HookMess
     variables.extend(seed.map(|seed| ("USER".to_owned(), seed.name)));
     variables.extend(described(message));
     let stdin = serde_json::to_vec(message).unwrap_or_default();
-    run_program(generation, program, &hook.command[1..], variables, stdin, hook.timeout.0).await
+    run_program(generation, &program, &hook.command[1..], variables, stdin, hook.timeout.0).await
 }
 
 /// Runs a program with a deadline. A status other than 0 is a failure.
 pub(crate) async fn run_program(
     generation: &Generation,
-    program: String,
+    program: &str,
     arguments: &[String],
     variables: Vec<(String, String)>,
     stdin: Vec<u8>,
     timeout: Duration,
 ) -> Result<Sent, SendFailure> {
     let request = RunRequest {
-        program: program.clone().into(),
+        program: program.to_owned().into(),
         args: arguments.iter().map(|argument| argument.clone().into()).collect(),
         environment: variables
             .into_iter()

@@ -35,7 +35,7 @@ pub(crate) async fn show(
     if let Some(notifier) = NOTIFIER {
         let mut arguments: Vec<String> = notifier[1..].iter().map(|&argument| argument.to_owned()).collect();
         arguments.extend([title, text(message)]);
-        let ran = run_program(generation, notifier[0].to_owned(), &arguments, Vec::new(), Vec::new(), timeout).await;
+        let ran = run_program(generation, notifier[0], &arguments, Vec::new(), Vec::new(), timeout).await;
         return ran.map_err(|failure| match failure.code {
             HookFault::HookTimeout => failure,
             _ => SendFailure { code: HookFault::HookDesktopFailed, ..failure },

@@ -23,6 +23,12 @@ pub(crate) struct Position {
     pub(crate) tracker: Tracker,
 }
 
+/// The field that every version of the file has.
+#[derive(Deserialize)]
+struct Versioned {
+    version: u32,
+}
+
 /// The file cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PositionError {
@@ -49,10 +55,6 @@ impl Position {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(PositionError::Read { path, source }),
         };
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
         let parse = |source| PositionError::Parse { path: path.clone(), source };
         let found = serde_json::from_slice::<Versioned>(&bytes).map_err(parse)?.version;
         if found != VERSION {
