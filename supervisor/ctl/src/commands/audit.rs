@@ -49,7 +49,8 @@ fn caller(record: &AuditRecord) -> String {
     let program = requester.program.as_deref().map(Path::new).and_then(Path::file_name);
     let program = program.map(|name| format!(" {}", name.to_string_lossy())).unwrap_or_default();
     let session = requester.session.as_ref().map(|session| format!(" in {session}")).unwrap_or_default();
-    format!("uid {}{program}{pid}{session}", requester.uid)
+    let token = requester.token.as_ref().map(|token| format!(" with the token {token}")).unwrap_or_default();
+    format!("uid {}{program}{pid}{session}{token}", requester.uid)
 }
 
 fn outcome(record: &AuditRecord) -> String {
