@@ -16,6 +16,7 @@ mod description;
 mod doctor;
 mod drain;
 mod environment;
+mod fair;
 mod feed;
 mod grant;
 mod handlers;

@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::acp::{Dial, Hub};
+use super::fair::Fair;
 use super::grant::Grant;
 use super::list::Lists;
 use super::operations::Operations;
@@ -511,7 +512,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .max_header_list_size(HEAD_LIST)
         .max_concurrent_streams(STREAMS)
         .keep_alive_interval(HEAD_TIME);
-    let connection = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+    let connection = builder.serve_connection_with_upgrades(TokioIo::new(Fair::new(stream)), service);
     let mut connection = std::pin::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
