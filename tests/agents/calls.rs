@@ -83,6 +83,26 @@ pub(crate) fn ask_once(socket: &str, method: &str, path: &str, body: &str) {
     println!("{}", ask(socket, method, path, &body)[1].as_str().unwrap_or_default());
 }
 
+/// Times the calls of another client, in a process session of its own. For each number on stdin it makes as many rounds
+/// of calls, each on a new connection. It prints the times of each call in microseconds, as one line of JSON.
+#[allow(clippy::print_stdout, reason = "the tests read it from there")]
+pub(crate) fn neighbour(socket: &str) {
+    setsid().expect("a fresh child leads no process group");
+    for line in std::io::stdin().lines() {
+        let rounds: usize = line.ok().and_then(|line| line.trim().parse().ok()).expect("a number of rounds");
+        let mut times = Map::new();
+        for path in (0..rounds).flat_map(|_| ["/healthz", "/v1/sessions"]) {
+            let begun = Instant::now();
+            let answer = ask(socket, "GET", path, &Value::Null);
+            assert_eq!(answer[0], 200, "GET {path}: {answer}");
+            let time = u64::try_from(begun.elapsed().as_micros()).expect("a time fits");
+            let all = times.entry(path).or_insert_with(|| json!([])).as_array_mut();
+            all.expect("it is a list").push(time.into());
+        }
+        println!("{}", Value::Object(times));
+    }
+}
+
 /// Makes a request. Returns the status and the text of the response.
 fn ask(socket: &str, method: &str, path: &str, body: &Value) -> Value {
     let body = if body.is_null() { String::new() } else { body.to_string() };

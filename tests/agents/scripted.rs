@@ -46,6 +46,7 @@ fn main() {
         ["tools"] => tools::serve(),
         ["transcript", file] => transcript::repeat(Path::new(file)),
         ["ask", socket, method, path, body] => calls::ask_once(socket, method, path, body),
+        ["neighbour", socket] => calls::neighbour(socket),
         ["attack", table, directory, rounds] => calls::attack(table, directory, rounds),
         ["call", table, directory, round, kind] => calls::call(table, directory, round, kind),
         #[cfg(target_os = "linux")]

@@ -61,6 +61,18 @@ pub(crate) fn resident(pid: u32) -> u64 {
     line.trim().strip_suffix(" kB").and_then(|number| number.parse().ok()).expect("it is a number of kB")
 }
 
+/// Returns the largest resident memory of the process in KiB since [`forget_peak`].
+pub(crate) fn peak(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process is there");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("it has a peak");
+    line.trim().strip_suffix(" kB").and_then(|number| number.parse().ok()).expect("it is a number of kB")
+}
+
+/// Sets the peak of the process's memory to its present memory (proc(5), `clear_refs`).
+pub(crate) fn forget_peak(pid: u32) {
+    fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("the process is this user's");
+}
+
 pub(crate) fn kill9(target: u32) {
     kill(pid(target), Signal::SIGKILL).expect("the process is there to be killed");
 }

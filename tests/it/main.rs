@@ -45,6 +45,8 @@ mod faults;
 mod feed;
 mod finding;
 mod fleet;
+#[cfg(target_os = "linux")]
+mod floods;
 mod freshness;
 mod full_disk;
 mod gemini;
