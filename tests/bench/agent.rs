@@ -2,11 +2,13 @@
 //!
 //! A prompt `print LINES BYTES` makes it print this number of `session/update` notifications of this size, newline
 //! included. Each notification is one write(2), as in real agents. The answer contains the duration of the output
-//! (`_meta.micros`). The answer to `initialize` contains the start time (`_meta.began`, microseconds since the Unix
-//! epoch). The agent answers any other prompt without output.
+//! (`_meta.micros`). A prompt `pace LINES BYTES RATE` makes it print RATE lines per second. Each has the time of its
+//! write (microseconds since the Unix epoch, after [`STAMP`]). The answer to `initialize` contains the start time
+//! (`_meta.began`, microseconds since the Unix epoch). The agent answers any other prompt without output.
 
 use std::io::{self, BufRead as _, Write as _};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
@@ -46,8 +48,40 @@ fn send(message: &Value) -> Result<()> {
 
 fn obey(prompt: &str) -> Result<Value> {
     let words: Vec<&str> = prompt.split(' ').collect();
-    let ["print", lines, bytes] = words[..] else { return Ok(json!({ "stopReason": "end_turn" })) };
-    let (lines, bytes): (u64, usize) = (lines.parse()?, bytes.parse()?);
+    match words[..] {
+        ["print", lines, bytes] => print(lines.parse()?, bytes.parse()?),
+        ["pace", lines, bytes, rate] => {
+            pace(lines.parse()?, bytes.parse()?, rate.parse()?)?;
+            Ok(json!({ "stopReason": "end_turn" }))
+        }
+        _ => Ok(json!({ "stopReason": "end_turn" })),
+    }
+}
+
+/// Prints lines at a rate.
+fn pace(lines: u32, bytes: usize, rate: u32) -> Result<()> {
+    let mut line = notification(bytes.max(HEAD.len() + STAMPED + TAIL.len()));
+    let mut stdout = io::stdout().lock();
+    let begun = Instant::now();
+    for n in 0..lines {
+        thread::sleep((Duration::from_secs(1) * n / rate.max(1)).saturating_sub(begun.elapsed()));
+        stamp(&mut line[HEAD.len()..HEAD.len() + STAMPED]);
+        stdout.write_all(&line)?;
+    }
+    Ok(())
+}
+
+/// Byte before a time in a line. No other part of an event has this byte.
+pub(crate) const STAMP: u8 = b'@';
+/// Length of a time with the byte before it.
+pub(crate) const STAMPED: usize = 17;
+
+/// Writes the present time.
+pub(crate) fn stamp(place: &mut [u8]) {
+    place.copy_from_slice(format!("@{:016}", wall().unwrap_or_default()).as_bytes());
+}
+
+fn print(lines: u64, bytes: usize) -> Result<Value> {
     let mut line = notification(bytes);
     let mut stdout = io::stdout().lock();
     let begun = Instant::now();

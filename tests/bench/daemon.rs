@@ -90,7 +90,8 @@ impl Daemon {
         };
         let config = format!(
             "[environment]\nhome = \"{home}\"\nshell = \"/bin/bash\"\n{providers}\n\
-             [journal]\nkeep_session = \"unlimited\"\n\n[limits]\nactive_sessions = 2000\nlaunches = 32\n\n\
+             [journal]\nkeep_session = \"unlimited\"\n\n[limits]\nactive_sessions = 2000\nlaunches = 32\n\
+             streams_per_caller = 128\n\n\
              [launch]\nmanager = \"detached\"\n",
             home = root.join("home").display(),
         );
@@ -112,7 +113,7 @@ impl Daemon {
         Client::new(self.socket())
     }
 
-    fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.root().join("run/control.sock")
     }
 

@@ -1,5 +1,5 @@
 //! Measures agentd beside bare loops that do the same work:
-//! `cargo bench -p agentd [-- adopt spawn memory output tail environment plugins]`.
+//! `cargo bench -p agentd [-- adopt spawn memory output tail list feed environment plugins]`.
 //!
 //! The speed of a machine varies, so a single figure means little. Each figure is beside the figure of a few lines of
 //! code that do the same work in the same run. README.md explains how to read the tables.
@@ -11,10 +11,13 @@
 mod adopt;
 mod agent;
 mod bare;
+mod bare_http;
 mod capture;
 mod client;
 mod daemon;
 mod environment;
+mod feed;
+mod list;
 mod memory;
 mod native;
 mod output;
@@ -56,12 +59,14 @@ type Part = (&'static str, fn() -> Result<Table>);
 /// Variable that names the directory of other programs to measure, by an absolute path.
 const PROGRAMS: &str = "AGENTD_BENCH_PROGRAMS";
 
-const PARTS: [Part; 7] = [
+const PARTS: [Part; 9] = [
     ("adopt", adopt::measure),
     ("spawn", spawn::measure),
     ("memory", memory::measure),
     ("output", output::measure),
     ("tail", tail::measure),
+    ("list", list::measure),
+    ("feed", feed::measure),
     ("environment", environment::measure),
     ("plugins", plugins::measure),
 ];
@@ -91,6 +96,7 @@ fn role(args: &[String]) -> Option<Result<()>> {
         ["provide", name] => Some(native::serve(name)),
         ["bare-adopt", directory] => Some(bare::adopt(Path::new(directory))),
         ["bare-copy", file] => Some(bare::copy(Path::new(file))),
+        ["bare-http", socket] => Some(bare_http::serve(Path::new(socket))),
         ["bare-hold", directory, number] => Some(bare::hold(Path::new(directory), number)),
         _ => None,
     }
