@@ -20,7 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::events::{Events, Lines, Sse, Stream};
-use super::within;
+use super::{reached, within};
 
 /// Encodes a path as a query value. All characters except the unreserved ones of RFC 3986 are percent-encoded.
 pub(crate) fn in_query(path: &Path) -> String {
@@ -143,7 +143,9 @@ impl Client {
             .header("content-type", "application/json")
             .body(Full::new(body.into()))
             .expect("the test wrote a valid request");
-        within(&format!("{method} {path}"), async { Response::read(self.send(request).await?).await }).await
+        let answer =
+            within(&format!("{method} {path}"), async { Response::read(self.send(request).await?).await }).await;
+        answer.inspect(|answer| reached::record(method, path, &answer.body))
     }
 
     /// Sends one request like a client that retries. Returns `None` if no daemon runs, or if it was killed before the
@@ -176,7 +178,9 @@ impl Client {
         }
         let request = request.body(Full::new(body.into())).expect("the test wrote a valid request");
         let answer = self.try_send(request).await?.ok()?;
-        Response::read(answer).await.ok()
+        let answer = Response::read(answer).await.ok()?;
+        reached::record(method, path, &answer.body);
+        Some(answer)
     }
 
     /// Changes a session's specification, with the header `If-Match` if given.
@@ -207,6 +211,7 @@ impl Client {
         stream.write_all(bytes).await.ok();
         let mut answer = Vec::new();
         within("the raw answer", stream.read_to_end(&mut answer)).await.ok();
+        reached::record_raw(bytes, &answer);
         answer
     }
 

@@ -18,6 +18,7 @@ pub(crate) mod planted;
 pub(crate) mod process;
 pub(crate) mod quote;
 pub(crate) mod random;
+pub(crate) mod reached;
 pub(crate) mod requests;
 pub(crate) mod require;
 pub(crate) mod session;

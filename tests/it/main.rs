@@ -90,6 +90,7 @@ mod prerequisites_ctl;
 mod private;
 mod prune;
 mod rate_limit;
+mod reached;
 mod readiness;
 mod real_agent;
 mod recipes;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, scripted_agent};
+use crate::harness::{Daemon, Session, reached, scripted_agent};
 
 /// Sends a request from inside the session's agent, and returns its answer.
 pub(crate) async fn ask(daemon: &Daemon, session: &Session, method: &str, path: &str, body: &Value) -> (u16, Value) {
@@ -18,7 +18,9 @@ pub(crate) async fn ask(daemon: &Daemon, session: &Session, method: &str, path: 
     let turn = session.turn(&format!("do {} {}", words.join(" "), quoted(body.to_string()))).await;
     let status = turn.text.split(' ').nth(1).and_then(|status| status.parse().ok());
     let document = turn.text.split("\r\n\r\n").nth(1).and_then(|text| serde_json::from_str(text.trim()).ok());
-    (status.unwrap_or_else(|| panic!("{}", turn.text)), document.unwrap_or_default())
+    let document: Value = document.unwrap_or_default();
+    reached::record(method, path, document.to_string().as_bytes());
+    (status.unwrap_or_else(|| panic!("{}", turn.text)), document)
 }
 
 pub(crate) fn refusal(answer: &(u16, Value)) -> String {
