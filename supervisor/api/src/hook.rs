@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::doc::Named;
 use crate::event::Body;
-use crate::feed::{FEED_GONE, Notice};
+use crate::feed::Notice;
 use crate::id::{PermissionId, SessionId, SessionName, TurnId};
 use crate::label::Labels;
 use crate::session::Phase;
@@ -71,9 +71,13 @@ impl FromStr for HookEvent {
     type Err = UnknownHookEvent;
 
     fn from_str(text: &str) -> Result<Self, UnknownHookEvent> {
-        let unknown = || match EXCLUDED.contains(&text) {
-            true => UnknownHookEvent::Excluded(text.to_owned()),
-            false => UnknownHookEvent::Unknown(text.to_owned()),
+        let unknown = || {
+            let is_excluded = EXCLUDED.contains(&text);
+            if is_excluded {
+                UnknownHookEvent::Excluded(text.to_owned())
+            } else {
+                UnknownHookEvent::Unknown(text.to_owned())
+            }
         };
         Self::all().find(|event| event.0 == text).ok_or_else(unknown)
     }
@@ -361,11 +365,6 @@ pub struct HookTestView {
     /// First 4 KiB of the receiver's answer, or of the command's output.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub answer: String,
-}
-
-/// Reports whether a hook gets this event without naming it: the marker for events that are no longer kept.
-pub fn is_unasked(kind: &str) -> bool {
-    kind == FEED_GONE
 }
 
 #[cfg(test)]
