@@ -73,6 +73,7 @@ use writable::errno_of;
 
 /// Request to a driver.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "each request is sent in a box")]
 pub(crate) enum Request {
     Command {
         command: Command,
