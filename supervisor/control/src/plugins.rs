@@ -17,7 +17,9 @@ use agentd_plugin_set::{Plugins, SETTLED};
 pub(super) async fn list(context: &Context) -> Answer {
     let mut views = plugins(context).await?.views();
     if !context.is_owner(Scope::Own) {
-        views.iter_mut().for_each(|view| view.settings.clear());
+        for view in &mut views {
+            view.settings.clear();
+        }
     }
     json(&PluginList { plugins: views })
 }

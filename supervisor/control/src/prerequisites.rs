@@ -21,7 +21,9 @@ pub(super) async fn list(context: &Context, session: Option<String>) -> Answer {
     };
     let mut prerequisites = context.sessions.prerequisites(session.as_ref()).await?;
     if !context.is_owner(Scope::Own) {
-        prerequisites.iter_mut().for_each(|view| view.settings.clear());
+        for view in &mut prerequisites {
+            view.settings.clear();
+        }
     }
     json(&PrerequisiteList { prerequisites })
 }
@@ -32,7 +34,9 @@ pub(super) async fn check_all(context: &Context, session: &Session) -> Answer {
     let (sessions, of) = (Arc::clone(&context.sessions), session.clone());
     let mut prerequisites = to_the_end(async move { sessions.check_all(&of).await }).await?;
     if !context.is_owner(Scope::Own) {
-        prerequisites.iter_mut().for_each(|view| view.settings.clear());
+        for view in &mut prerequisites {
+            view.settings.clear();
+        }
     }
     if context.caller.who != CallerClass::Owner {
         for view in &mut prerequisites {

@@ -234,12 +234,13 @@ impl Acceptor {
         while !closing.is_cancelled() {
             let now = sockets.borrow_and_update().clone();
             let another = async { drop(sockets.changed().await) };
-            match now {
-                Some(now) => self.of_socket(&now).accept(&mut Arc::clone(&now.listener), another).await,
-                None => tokio::select! {
-                    () = closing.cancelled() => return,
-                    () = another => {}
-                },
+            if let Some(now) = now {
+                self.of_socket(&now).accept(&mut Arc::clone(&now.listener), another).await;
+                continue;
+            }
+            tokio::select! {
+                () = closing.cancelled() => return,
+                () = another => {}
             }
         }
     }
