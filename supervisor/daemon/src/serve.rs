@@ -144,9 +144,7 @@ async fn run(
     let trust = Trust::begin(&directories.state);
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
-    let mut sockets = platform::activated_sockets().map_err(EndpointError::HandedOver)?;
-    let read_only = ReadOnlyEndpoint::new(directories.control_socket(), &mut sockets)?;
-    let endpoint = Endpoint::open(&directories.control_socket(), sockets.control)?;
+    let (endpoint, read_only) = open_sockets(&directories.control_socket())?;
     let metrics = metrics(started);
     let audit = Audit::begin(&directories.state, Arc::clone(&metrics)).map_err(ServeError::Start)?;
     let disk = DiskWatch::begin(&directories.state).map_err(ServeError::Start)?;
@@ -241,6 +239,13 @@ async fn run(
     let kept = (&*sessions, &*schedules, &*hooks, &*feed);
     manager::extending(end(&generations, kept, &closing, serving, (!is_read).then_some(reading))).await;
     Ok(())
+}
+
+/// Opens the control socket, and takes the sockets that the service manager handed over.
+fn open_sockets(control: &Path) -> Result<(Endpoint, Arc<ReadOnlyEndpoint>), EndpointError> {
+    let mut sockets = platform::activated_sockets().map_err(EndpointError::HandedOver)?;
+    let read_only = ReadOnlyEndpoint::new(control.to_owned(), &mut sockets)?;
+    Ok((Endpoint::open(control, sockets.control)?, read_only))
 }
 
 /// Creates the metrics of a daemon that started at this time.
