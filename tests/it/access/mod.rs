@@ -105,7 +105,9 @@ impl Open {
         let mut control = format!("\n[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = \"{}\" }}\n", own.display());
         for (name, scope) in NAMES {
             let file = write_token(&daemon, name, &value(name));
-            control += &format!("[control.tokens.{name}]\nfile = \"{}\"\nscope = \"{scope}\"\n", file.display());
+            let file = file.display();
+            let table = format!("[control.tokens.{name}]\nfile = \"{file}\"\nscope = \"{scope}\"\n");
+            control.push_str(&table);
         }
         readers_directory(&daemon);
         control += &read_only(&socket_of(&daemon), own_group());
