@@ -205,7 +205,7 @@ impl Client {
     /// a page has not changed.
     async fn call(&self, call: &Call, body: Option<Vec<u8>>, wait: Duration) -> Result<Answer, Error> {
         let since = Instant::now();
-        let limit = self.patience + wait;
+        let limit = self.patience.saturating_add(wait);
         loop {
             let answer = async { collect(call, self.begin(call, body.clone()).await?).await };
             let answer = timeout(limit, answer).await.map_err(|_| self.silent(call, limit))??;

@@ -22,6 +22,10 @@ use crate::start::Starter;
 use agentd_client::{Client, Error as ClientError};
 use agentd_client::{ListQuery, Pages};
 
+/// Difference of the time limits of one call and of the whole machine. The limit of the machine comes first, because
+/// its error has the better remedy.
+const MORE: Duration = Duration::from_secs(1);
+
 /// A machine whose sessions are listed.
 #[derive(Debug, Clone)]
 pub(super) struct Place {
@@ -79,7 +83,7 @@ fn places(context: &Context, limit: Duration) -> Result<Vec<Place>, Error> {
     let hosts = Hosts::read(&hosts_file().map_err(Error::Setup)?)?;
     let mut places = vec![Place {
         host: Some(THIS.to_owned()),
-        client: context.client.clone().within(limit),
+        client: context.client.clone().within(limit.saturating_add(MORE)),
         starter: context.starter.clone(),
         limit: Some(limit),
         ssh: None,
@@ -89,7 +93,7 @@ fn places(context: &Context, limit: Duration) -> Result<Vec<Place>, Error> {
         let ssh = if context.no_start { ssh.without_start() } else { ssh };
         places.push(Place {
             host: Some(name),
-            client: Client::by(by_ssh(ssh.clone())).within(limit),
+            client: Client::by(by_ssh(ssh.clone())).within(limit.saturating_add(MORE)),
             starter: None,
             limit: Some(limit),
             ssh: Some(ssh),
