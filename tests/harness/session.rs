@@ -85,8 +85,8 @@ impl Session {
 
     /// Resumes the session, and waits until it is ready for a prompt.
     pub(crate) async fn resume(&self) -> SessionView {
-        let resumed =
-            self.client.typed().resume(self.id.as_str(), Some(Duration::from_mins(1)), false, Terms::default());
+        let client = self.client.typed();
+        let resumed = client.resume(self.id.as_str(), Some(Duration::from_mins(1)), false, Terms::default());
         resumed.await.expect("the session can be resumed");
         self.wait_for_phase(Phase::Idle).await
     }
