@@ -23,8 +23,8 @@
 //! - **Errors** are values of [`Error`], each with a stable code and mostly a remedy. An answer of another program, a
 //!   part of an answer and an answer without an end are errors too.
 //! - **Time**: each call has a limit, from the connection to the last byte. Streams have no limit.
-//! - **Repeats**: a call that may have had an effect is never repeated. [`patiently`] repeats a read while the daemon is
-//!   away, for example during its restart.
+//! - **Repeats**: a call that may have had an effect is never repeated. [`patiently`] repeats a read while the daemon
+//!   is away, for example during its restart.
 //! - **Streams** ([`EventStream`], [`FeedStream`]) continue after their last event when the daemon is back.
 //! - **Transports**: the control socket, TCP on this machine with a token, and every connector of the caller
 //!   ([`Connect`]).

@@ -230,7 +230,7 @@ macro_rules! routes {
                 #[derive(Debug, Clone, Default, PartialEq, Eq)]
                 pub struct $name {
                     $(
-                        #[doc = concat!("Part `", stringify!($part), "` of the path, without characters that need `%`.")]
+                        #[doc = concat!("Part `", stringify!($part), "` of the path, without `%`.")]
                         pub $part: String,
                     )*
                     $($(

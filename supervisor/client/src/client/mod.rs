@@ -201,7 +201,7 @@ impl Client {
         Ok((answer.status != StatusCode::NOT_MODIFIED).then_some(answer))
     }
 
-    /// Sends a request, and repeats it while the daemon has no capacity. An unsuccessful answer is an error, except that
+    /// Sends a request, and repeats it while the daemon has no capacity. An unsuccessful answer is an error, unless
     /// a page has not changed.
     async fn call(&self, call: &Call, body: Option<Vec<u8>>, wait: Duration) -> Result<Answer, Error> {
         let since = Instant::now();

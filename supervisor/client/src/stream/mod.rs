@@ -80,7 +80,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// Follows a session, in a task of the present runtime. `starter` starts a crashed daemon again, if this process may.
+    /// Follows a session, in a task of the present runtime. `starter` starts a crashed daemon again.
     pub fn follow(client: Client, id: String, from: StreamStart, starter: Option<Box<dyn Revive>>) -> Self {
         let (sender, receiver) = mpsc::channel(64);
         let follower = Follower { client, id, from, sender, starter };
