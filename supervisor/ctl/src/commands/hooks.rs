@@ -5,7 +5,7 @@ use agentd_screen::table::{Cut, Table, age};
 use agentd_screen::terminal::Screen;
 use jiff::Timestamp;
 
-use super::{Context, print, print_document, tell};
+use super::{Context, print, tell};
 use crate::args::hooks::HooksCommand;
 use crate::error::Error;
 
@@ -14,7 +14,7 @@ pub(super) async fn hooks(context: &Context, command: Option<HooksCommand>) -> R
         HooksCommand::Ls => {
             let list = context.client.hooks().await?;
             if context.json {
-                return print_document(&list.raw).map(|()| 0);
+                return context.print_document(&list.raw).map(|()| 0);
             }
             Context::table(&table(&list.value, Timestamp::now(), Screen::stdout()))?;
             Ok(0)
@@ -23,7 +23,7 @@ pub(super) async fn hooks(context: &Context, command: Option<HooksCommand>) -> R
             let tested = context.client.test_hook(&hook).await?;
             let status = u8::from(tested.value.attempt.outcome != HookOutcome::Delivered);
             if context.json {
-                print_document(&tested.raw)?;
+                context.print_document(&tested.raw)?;
                 return Ok(status);
             }
             show(&tested.value, Screen::stdout())?;
