@@ -53,9 +53,9 @@ async fn a_refusal_has_its_code_and_a_read_waits_for_a_daemon_that_is_away() {
     daemon.kill9();
     let away = client.ask(call::Version {}).await.unwrap_err();
     assert!(away.code() == "unreachable" && away.is_without_listener(), "{away:?}");
-    let asking = tokio::spawn(async move { patiently(async || client.ask(call::Version {}).await).await });
-    daemon.run().await;
-    let version = within("the answer", asking).await.unwrap().unwrap();
+    let asking = patiently(async || client.ask(call::Version {}).await);
+    let (version, ()) = tokio::join!(within("the answer", asking), daemon.run());
+    let version = version.unwrap();
     assert_eq!(version.value.version, env!("CARGO_PKG_VERSION"));
 }
 
