@@ -41,7 +41,8 @@ impl Fleet {
     fn add(&mut self, name: &str, address: &str, socket: Option<&str>) {
         let program = env!("CARGO_BIN_EXE_agentctl");
         let socket = socket.map(|socket| format!("socket = {socket:?}\n")).unwrap_or_default();
-        self.hosts += &format!("[hosts.{name}]\naddress = {address:?}\nprogram = {program:?}\n{socket}");
+        let table = format!("[hosts.{name}]\naddress = {address:?}\nprogram = {program:?}\n{socket}");
+        self.hosts.push_str(&table);
         let directory = self.here.root().join("c/agentd");
         fs::create_dir_all(&directory).unwrap();
         fs::write(directory.join("hosts.toml"), &self.hosts).unwrap();
@@ -85,7 +86,7 @@ impl Fleet {
         assert!(!shared.exists() || fs::read_dir(shared).unwrap().count() == 0, "a shared login is left");
     }
 
-    async fn watch(&self, arguments: &[&str]) -> Watch {
+    fn watch(&self, arguments: &[&str]) -> Watch {
         let mut command = tokio::process::Command::from(self.command(arguments));
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -236,7 +237,7 @@ async fn a_watch_follows_each_machine_over_its_absence() {
     let Some(mut fleet) = Fleet::start().await else { return };
     fleet.add_dead();
     named(&fleet.here, "near").await;
-    let mut watch = fleet.watch(&["--watch", "-o", "json", "--timeout", "20s"]).await;
+    let mut watch = fleet.watch(&["--watch", "-o", "json", "--timeout", "20s"]);
     let is = |item: &Value, change: &str, host: &str| item["change"] == change && item["host"] == host;
     let mut begun: Vec<String> = Vec::new();
     while begun.len() < 2 {

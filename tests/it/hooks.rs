@@ -538,9 +538,9 @@ async fn a_reload_starts_changes_and_stops_hooks_and_refuses_unknown_events() {
     session.turn("say four").await;
     put(&second.hook("told", "\"turn.ended\"", ""));
     reload(&daemon).await;
-    let five = session.turn("say five").await.ended.turn;
+    let last = session.turn("say five").await.ended.turn;
     let got = second.wait("the hook is told again", 3).await;
-    assert_eq!(got[2].message().data.turn, Some(five));
+    assert_eq!(got[2].message().data.turn, Some(last));
 }
 
 #[tokio::test]

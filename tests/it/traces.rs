@@ -202,7 +202,7 @@ async fn a_failed_launch_says_why_and_a_problem_names_its_trace() {
     assert!(launch.failed.as_ref().is_some_and(|message| message.contains("as you asked")), "{launch:?}");
 
     let problem: Problem = daemon.client.get("/v1/sessions/nobody").await.problem();
-    let trace = problem.trace_id.expect("the problem has a trace");
+    let trace = problem.particulars.trace_id.expect("the problem has a trace");
     let request = collector.span("the request", |span| span.trace == trace).await;
     assert_eq!(
         (&*request.name, &*request.attributes["http.response.status_code"]),
@@ -223,7 +223,7 @@ async fn traces_are_off_by_default_and_a_reload_turns_them_on_and_off() {
     let mut daemon = Daemon::prepare();
     daemon.run().await;
     let before = daemon.client.get("/v1/sessions/nobody").await.problem();
-    assert_eq!(before.trace_id, None);
+    assert_eq!(before.particulars.trace_id, None);
     let session = daemon.session(&daemon.scripted(&[])).await;
     let has_context =
         |event: &Event| matches!(&event.body, Body::LaunchStarted(started) if started.trace_parent.is_some());
@@ -242,7 +242,7 @@ async fn traces_are_off_by_default_and_a_reload_turns_them_on_and_off() {
     let count = collector.spans().len();
     assert!(count > 0);
     let after = daemon.client.get("/v1/sessions/nobody").await.problem();
-    assert_eq!(after.trace_id, None);
+    assert_eq!(after.particulars.trace_id, None);
 }
 
 /// Runs one session with a collector at this address, and ends the daemon. Returns the time of the end.
@@ -269,7 +269,7 @@ async fn a_collector_that_is_gone_hangs_or_answers_garbage_disturbs_nothing() {
     std::thread::spawn(move || {
         for stream in garbage.incoming() {
             // The reader may be gone.
-            let _ = stream.unwrap().write_all(&[0xff; 100_000]);
+            let _ = stream.unwrap().write_all(&vec![0xff; 100_000]);
         }
     });
     lives_with(&format!("http://{address}")).await;

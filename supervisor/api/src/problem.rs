@@ -226,9 +226,6 @@ pub struct Problem {
     /// Id of the request. The daemon's log has the same id.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request_id: Option<String>,
-    /// Id of the request's trace: 32 hexadecimal digits (W3C Trace Context). Absent without traces.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub trace_id: Option<String>,
     /// The checks that prevent the launch. Only for `prerequisites-not-met`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub prerequisites: Vec<CheckReport>,
@@ -241,6 +238,9 @@ pub struct Problem {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Particulars {
+    /// Id of the request's trace: 32 hexadecimal digits (W3C Trace Context). Absent without traces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
     /// The mistakes with their positions. Only for `configuration-invalid`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mistakes: Vec<Mistake>,
@@ -271,7 +271,6 @@ impl Problem {
             detail: detail.into(),
             hint: None,
             request_id: None,
-            trace_id: None,
             prerequisites: Vec::new(),
             particulars: Box::default(),
         }

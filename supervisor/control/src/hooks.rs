@@ -1,13 +1,15 @@
-//! Handlers of the calls on hooks. The daemon has the hooks.
+//! Answers the calls on hooks. The daemon has the hooks.
+
+use agentd_api::Call;
 
 use super::handlers::Answer;
 use super::json;
 use super::router::Context;
 
-pub(super) async fn list(context: &Context) -> Answer {
-    json(&context.operations.hooks().await)
-}
-
-pub(super) async fn test(context: &Context, name: &str) -> Answer {
-    json(&context.operations.test_hook(name).await?)
+/// Makes a call on the hooks.
+pub(super) async fn answer(context: &Context, call: &Call) -> Answer {
+    match call {
+        Call::TestHook { name } => json(&context.operations.test_hook(name).await?),
+        _ => json(&context.operations.hooks().await),
+    }
 }

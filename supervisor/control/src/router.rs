@@ -189,7 +189,7 @@ pub(crate) async fn answer(
         Err(refused) => {
             let mut refused = exhausted::judge(refused);
             refused.request_id = Some(id.clone());
-            refused.trace_id = agentd_traces::trace_id(&traced);
+            refused.particulars.trace_id = agentd_traces::trace_id(&traced);
             span.in_scope(|| {
                 tracing::debug!(code = %refused.code.as_str(), detail = %refused.detail, "refused the request");
             });
@@ -329,19 +329,17 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Reload { dry_run } => plugins::reload(context, dry_run.unwrap_or(false)).await,
         Call::Drain { .. } | Call::BeginDrain { .. } | Call::UndoDrain { .. } => drain::answer(context, call).await,
         Call::Scripts { directory, diff } => scripts::scripts(context, directory, diff.unwrap_or(false)).await,
-        Call::AllowScripts {} => scripts::decide_scripts(context, true, request).await,
-        Call::DenyScripts {} => scripts::decide_scripts(context, false, request).await,
+        Call::Hooks {} | Call::TestHook { .. } => hooks::answer(context, &call).await,
         Call::Secrets {} => secrets::list(context),
         Call::CheckSecrets {} => secrets::check(context).await,
-        Call::Snapshots {} => snapshots::list(context).await,
-        Call::AddSnapshot {} => snapshots::add(context, request).await,
-        Call::RefreshSnapshots {} => snapshots::refresh(context).await,
-        Call::InvalidateSnapshots {} => snapshots::invalidate(context).await,
+        Call::Snapshots {} | Call::AddSnapshot {} | Call::RefreshSnapshots {} | Call::InvalidateSnapshots {} => {
+            snapshots::answer(context, &call, request).await
+        }
         Call::Prune {} => prune::prune(context, request).await,
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
-        Call::Hooks {} => hooks::list(context).await,
-        Call::TestHook { name } => hooks::test(context, &name).await,
+        Call::AllowScripts {} => scripts::decide_scripts(context, true, request).await,
+        Call::DenyScripts {} => scripts::decide_scripts(context, false, request).await,
         Call::Schedules {} => schedules::list(context),
         Call::AddSchedule {} => schedules::add(context, request).await,
         Call::Schedule { schedule } => schedules::show(context, &schedule),

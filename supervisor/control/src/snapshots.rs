@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use agentd_api::hint;
 use agentd_api::snapshot::TerminalSnapshot;
-use agentd_api::{Code, Problem};
+use agentd_api::{Call, Code, Problem};
 use hyper::Request;
 use hyper::body::Incoming;
 use jiff::Timestamp;
@@ -17,11 +17,21 @@ use super::router::Context;
 use agentd_api::chain;
 use agentd_environment::{SnapshotError, TerminalError};
 
-pub(super) async fn list(context: &Context) -> Answer {
+/// Makes a call on the snapshots.
+pub(super) async fn answer(context: &Context, call: &Call, request: Request<Incoming>) -> Answer {
+    match call {
+        Call::AddSnapshot {} => add(context, request).await,
+        Call::RefreshSnapshots {} => refresh(context).await,
+        Call::InvalidateSnapshots {} => invalidate(context).await,
+        _ => list(context).await,
+    }
+}
+
+async fn list(context: &Context) -> Answer {
     json(&context.generation.snapshots.list().await)
 }
 
-pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer {
+async fn add(context: &Context, request: Request<Incoming>) -> Answer {
     let TerminalSnapshot { variables } = read(context, request).await?;
     let variables = variables.into_iter().map(|variable| (variable.name, variable.value.0)).collect();
     let (terminals, named) = (&context.generation.snapshots.terminals, context.sessions.terminals().await);
@@ -36,7 +46,7 @@ pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer
 }
 
 /// The time limit is twice that of one capture, since a running capture may have to end first.
-pub(super) async fn refresh(context: &Context) -> Answer {
+async fn refresh(context: &Context) -> Answer {
     let time = context.generation.config.environment.deadline.0.saturating_mul(2);
     let snapshots = Arc::clone(&context.generation.snapshots);
     let refreshed = async move { snapshots.recapture(Instant::now() + time).await.map_err(|error| failed(&error)) };
@@ -44,7 +54,7 @@ pub(super) async fn refresh(context: &Context) -> Answer {
     list(context).await
 }
 
-pub(super) async fn invalidate(context: &Context) -> Answer {
+async fn invalidate(context: &Context) -> Answer {
     let snapshots = Arc::clone(&context.generation.snapshots);
     let forgotten = snapshots.invalidate().await;
     if let Some(pipeline) = context.generation.pipeline_so_far() {

@@ -145,14 +145,7 @@ async fn run(
     let programs = programs().map_err(ServeError::Programs)?;
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(ServeError::Start)?;
     let (endpoint, read_only) = open_sockets(&directories.control_socket())?;
-    let metrics = metrics(started);
-    let audit = Audit::begin(&directories.state, Arc::clone(&metrics)).map_err(ServeError::Start)?;
-    let disk = DiskWatch::begin(&directories.state).map_err(ServeError::Start)?;
-    let Loaded { config, read: at_start } = loaded;
-    let daemon = Daemon::new(&config, at_start, directories, trust, programs, metrics);
-    // The daemon is new, so the watch is not set yet.
-    let _ = daemon.disk.set(disk);
-    let generations = Arc::new(Generations::new(Generation::first(config, Arc::new(daemon))?));
+    let (generations, audit) = first_generation(loaded, directories, (trust, programs, started))?;
     let (tcp, clocks) = (Arc::new(TcpEndpoint::default()), Clocks::now());
     let generation = generations.now();
     let outputs = Outputs { tcp: Arc::clone(&tcp), read_only: Arc::clone(&read_only), traces };
@@ -246,6 +239,21 @@ fn open_sockets(control: &Path) -> Result<(Endpoint, Arc<ReadOnlyEndpoint>), End
     let mut sockets = platform::activated_sockets().map_err(EndpointError::HandedOver)?;
     let read_only = ReadOnlyEndpoint::new(control.to_owned(), &mut sockets)?;
     Ok((Endpoint::open(control, sockets.control)?, read_only))
+}
+
+/// Creates the first generation with its daemon, and begins the audit log.
+fn first_generation(
+    Loaded { config, read }: Loaded,
+    directories: Directories,
+    (trust, programs, started): (Trust, Programs, SystemTime),
+) -> Result<(Arc<Generations>, Audit), ServeError> {
+    let metrics = metrics(started);
+    let audit = Audit::begin(&directories.state, Arc::clone(&metrics)).map_err(ServeError::Start)?;
+    let disk = DiskWatch::begin(&directories.state).map_err(ServeError::Start)?;
+    let daemon = Daemon::new(&config, read, directories, trust, programs, metrics);
+    // The daemon is new, so the watch is not set yet.
+    let _ = daemon.disk.set(disk);
+    Ok((Arc::new(Generations::new(Generation::first(config, Arc::new(daemon))?)), audit))
 }
 
 /// Creates the metrics of a daemon that started at this time.

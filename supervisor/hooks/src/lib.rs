@@ -25,6 +25,7 @@ mod tracker;
 mod worker;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry as MapEntry;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -105,13 +106,13 @@ impl Hooks {
 
     /// Starts the hooks, and follows each change of the configuration until [`Self::close`].
     pub async fn run(self: Arc<Self>) {
-        let mut changes = self.surroundings.generations.subscribe();
+        let mut generations = self.surroundings.generations.subscribe();
         let mut measuring = tokio::time::interval(MEASURED);
         loop {
             self.settle().await;
             self.measure().await;
             tokio::select! {
-                changed = changes.changed() => {
+                changed = generations.changed() => {
                     if changed.is_err() {
                         return;
                     }
@@ -146,9 +147,9 @@ impl Hooks {
         // A new hook begins after everything that happened before, and the feed is open then.
         self.surroundings.feed.catch_up().await;
         for (name, hook) in wanted {
-            if !running.hooks.contains_key(&name) {
-                let entry = self.start(name.clone(), hook, &generation).await;
-                running.hooks.insert(name, entry);
+            if let MapEntry::Vacant(place) = running.hooks.entry(name) {
+                let entry = self.start(place.key().clone(), hook, &generation).await;
+                place.insert(entry);
             }
         }
     }

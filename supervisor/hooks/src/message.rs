@@ -85,7 +85,7 @@ pub(crate) fn of_event(hook: &str, event: &FeedEvent, known: &Known) -> HookMess
             }
         }
         FEED_GONE => {
-            data.text = "events are missing before this message".to_owned();
+            "events are missing before this message".clone_into(&mut data.text);
             data.remedy = Some("look at the present state of the sessions".to_owned());
             data.command = Some("agentctl ls".to_owned());
         }
@@ -226,7 +226,7 @@ mod tests {
         Known { brief: Some(Arc::new(serde_json::from_value(brief).unwrap())), view: None }
     }
 
-    fn event(kind: &str, data: serde_json::Value) -> FeedEvent {
+    fn event(kind: &str, data: &serde_json::Value) -> FeedEvent {
         serde_json::from_value(json!({ "cursor": 7, "session": "aaaaaaaaaaaa", "seq": 3,
             "time": "2026-01-01T00:00:00Z", "kind": kind, "data": data }))
         .unwrap()
@@ -236,7 +236,7 @@ mod tests {
     fn a_question_has_its_title_and_the_command_that_answers() {
         let request = json!({ "id": "p1", "title": "Run\nrm -rf", "options": [{ "id": "a", "name": "Allow",
             "kind": "allow-once" }], "details": {} });
-        let event = event("permission.requested", json!({ "request": request, "rpc": 1 }));
+        let event = event("permission.requested", &json!({ "request": request, "rpc": 1 }));
         let message = of_event("phone", &event, &known());
         let data = message.data;
         assert_eq!(
@@ -251,10 +251,11 @@ mod tests {
     #[test]
     fn a_turn_has_its_reason_and_none_of_its_answer() {
         let detail = json!({ "turn": "t1", "synthetic": { "cause": "agent-error", "detail": "hunter2" } });
-        let message = of_event("h", &event("turn.ended", detail), &known());
+        let message = of_event("h", &event("turn.ended", &detail), &known());
         assert_eq!(message.data.text, "fix ended a turn (agent-error)");
         assert!(!serde_json::to_string(&message).unwrap().contains("hunter2"));
-        let message = of_event("h", &event("turn.ended", json!({ "turn": "t1", "stop_reason": "end_turn" })), &known());
+        let message =
+            of_event("h", &event("turn.ended", &json!({ "turn": "t1", "stop_reason": "end_turn" })), &known());
         assert_eq!(message.data.reason.as_deref(), Some("end_turn"));
     }
 
@@ -266,7 +267,7 @@ mod tests {
         assert_eq!(message.data.reason.as_deref(), Some("PermissionRequested"));
         let message = of_state("h", SESSION_FAILED, (7, time), &brief, &known);
         assert_eq!(message.data.text, "fix failed: no disk");
-        let gone = of_event("h", &event(FEED_GONE, json!({ "after": 3 })), &Known::default());
+        let gone = of_event("h", &event(FEED_GONE, &json!({ "after": 3 })), &Known::default());
         assert_eq!(gone.data.command.as_deref(), Some("agentctl ls"));
         assert_eq!(short(&"x".repeat(600)).chars().count(), LONGEST + 1);
     }

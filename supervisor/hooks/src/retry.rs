@@ -40,7 +40,7 @@ pub(crate) fn asked(value: &str, now: Timestamp) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    const TIMES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(300));
+    const TIMES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
     #[test]
     fn pauses_double_up_to_the_longest_and_jitter_shortens_them_by_a_quarter_at_most() {

@@ -151,9 +151,9 @@ impl Worker {
     }
 
     async fn follow(&self, progress: &mut Progress) -> Result<(), Interruption> {
-        let mut changes = self.surroundings.feed.watch();
+        let mut feed = self.surroundings.feed.watch();
         loop {
-            changes.borrow_and_update();
+            feed.borrow_and_update();
             loop {
                 while let Some(item) = progress.pending.pop_front() {
                     self.take(progress, &item).await?;
@@ -172,7 +172,7 @@ impl Worker {
             }
             tokio::select! {
                 () = self.stop.cancelled() => return Err(Interruption::Stopped),
-                changed = changes.changed() => {
+                changed = feed.changed() => {
                     if changed.is_err() {
                         return Ok(());
                     }
@@ -321,18 +321,17 @@ impl Progress {
 
     /// Reads the next events.
     async fn read(&mut self) -> Result<(), String> {
-        let items = match self.reader.next_in_memory() {
-            Some(items) => items,
-            None => {
-                let mut reader = self.reader.clone();
-                let reading = agentd_host::work::blocking(move || {
-                    let read = reader.next_in_files();
-                    (reader, read)
-                });
-                let (reader, read) = reading.await.map_err(|error| chain(&error))?;
-                self.reader = reader;
-                read.map_err(|error| chain(&error))?
-            }
+        let items = if let Some(items) = self.reader.next_in_memory() {
+            items
+        } else {
+            let mut reader = self.reader.clone();
+            let reading = agentd_host::work::blocking(move || {
+                let read = reader.next_in_files();
+                (reader, read)
+            });
+            let (reader, read) = reading.await.map_err(|error| chain(&error))?;
+            self.reader = reader;
+            read.map_err(|error| chain(&error))?
         };
         self.pending.extend(items);
         Ok(())

@@ -83,7 +83,7 @@ mod tests {
             let guard = Dropped(Arc::clone(&dropped));
             async move {
                 let _guard = guard;
-                if item % 2 == 0 {
+                if item.is_multiple_of(2) {
                     std::future::pending::<()>().await;
                 }
                 item

@@ -128,6 +128,9 @@ pub struct Session {
     changing: Arc<tokio::sync::Mutex<()>>,
 }
 
+/// The last item with named fields as JSON, behind the names.
+type NamedItem = (Arc<str>, Box<[u8]>);
+
 /// State that a driver publishes. It contains only applied records.
 #[derive(Debug)]
 pub struct Published {
@@ -136,8 +139,7 @@ pub struct Published {
     number: u64,
     /// The item of a list as JSON.
     summary: OnceLock<Box<[u8]>>,
-    /// The last item with named fields as JSON, with the names.
-    item: Mutex<Option<(Arc<str>, Box<[u8]>)>>,
+    item: Mutex<Option<NamedItem>>,
     /// Sequence number of the state in `session.json`. Records after this number must not be removed.
     remembered: u64,
     /// Whether the driver has read the whole journal since the daemon started. Until then the view comes from

@@ -41,9 +41,9 @@ impl Published {
         }
         let begin = to.len();
         make(to)?;
-        let made = &to[begin..];
-        if made.len() <= LONGEST_KEPT {
-            *kept = Some((Arc::clone(fields), made.into()));
+        let item = &to[begin..];
+        if item.len() <= LONGEST_KEPT {
+            *kept = Some((Arc::clone(fields), item.into()));
         }
         Ok(())
     }

@@ -114,6 +114,6 @@ async fn send(request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
     tokio::select! {
         answer = answered => answer,
         // The connection ends only with an error while its answer is awaited.
-        Err(error) = async { connection.await } => Err(error.into()),
+        Err(error) = connection => Err(error.into()),
     }
 }

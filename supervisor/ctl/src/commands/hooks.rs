@@ -58,17 +58,17 @@ fn table(list: &HookList, now: Timestamp, screen: Screen) -> Table {
         ("ERROR", Cut::End),
     ]);
     for view in &list.hooks {
-        let last = view.last.as_ref();
-        let outcome = last.map(|last| last.code.map_or(last.outcome.as_str(), HookFault::code).to_owned());
+        let attempt = view.last.as_ref();
+        let outcome = attempt.map(|attempt| attempt.code.map_or(attempt.outcome.as_str(), HookFault::code).to_owned());
         table.row([
             view.name.clone(),
             view.state.as_str().to_owned(),
-            last.map(|last| format!("{} ago", age(last.time, now))).unwrap_or_default(),
+            attempt.map(|attempt| format!("{} ago", age(attempt.time, now))).unwrap_or_default(),
             outcome.unwrap_or_default(),
             view.lag.to_string(),
             screen.line(&view.on.join(",")),
             screen.line(&view.target),
-            screen.line(last.and_then(|last| last.detail.as_deref()).unwrap_or_default()),
+            screen.line(attempt.and_then(|attempt| attempt.detail.as_deref()).unwrap_or_default()),
         ]);
     }
     table

@@ -78,7 +78,7 @@ impl Host {
             match client.resume(id, None, false, self.options.terms).await {
                 // Another client was faster.
                 Err(error) if error.problem_code() == Some(Code::WrongPhase) && since.elapsed() < ENDING => {
-                    sleep(PAUSE).await
+                    sleep(PAUSE).await;
                 }
                 Err(error) => return Err(error.into()),
                 Ok(resumed) => return Ok(resumed.value),
