@@ -17,6 +17,7 @@ use jiff::Timestamp;
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use super::router::Context;
 use super::{Body, access, children, full, json};
@@ -219,7 +220,9 @@ fn cause(context: &Context) -> Cause {
 pub(super) async fn to_the_end<T: Send + 'static>(
     work: impl Future<Output = Result<T, Problem>> + Send + 'static,
 ) -> Result<T, Problem> {
-    tokio::spawn(work).await.unwrap_or_else(|error| Err(Problem::new(Code::Internal, error.to_string())))
+    tokio::spawn(work.in_current_span())
+        .await
+        .unwrap_or_else(|error| Err(Problem::new(Code::Internal, error.to_string())))
 }
 
 /// Waits, if requested, until a launch has succeeded or failed.

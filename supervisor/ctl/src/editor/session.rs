@@ -36,9 +36,7 @@ use crate::conversation::{Conversation, Item};
 use crate::error::Error;
 use crate::failure::Failure;
 use crate::start::Starter;
-use agentd_client::Absence as _;
-use agentd_client::{Client, Error as ClientError, StreamStart};
-use agentd_client::{EventStream, Next, patiently};
+use agentd_client::{Absence as _, Client, Error as ClientError, EventStream, Next, StreamStart, patiently};
 
 /// Time after a failure in which an event may explain it.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -135,13 +133,9 @@ impl Session {
         let seen = Seen::open(host.seen.as_deref(), &session);
         let permissions = Permissions::new(&name, host.shows);
         let requests = Requests::new(&name, host.offers);
+        let reviver = starter.map(Starter::reviver);
         Self {
-            stream: EventStream::follow(
-                client.clone(),
-                session.clone(),
-                StreamStart::After(0),
-                starter.map(Starter::reviver),
-            ),
+            stream: EventStream::follow(client.clone(), session.clone(), StreamStart::After(0), reviver),
             host,
             client,
             permissions,
