@@ -146,9 +146,8 @@ fn is_launch(span: &Span, session: &str, number: &str) -> bool {
 
 /// Sends a request with the trace context [`PARENT`], and returns the body of the answer.
 async fn ask_within_trace(daemon: &Daemon, method: &str, path: &str) -> Value {
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nhost: agentd\r\ntraceparent: {PARENT}\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
-    );
+    let headers = format!("host: agentd\r\ntraceparent: {PARENT}\r\ncontent-length: 0\r\nconnection: close\r\n");
+    let request = format!("{method} {path} HTTP/1.1\r\n{headers}\r\n");
     let answer = within("the answer", daemon.client.raw(request.as_bytes())).await;
     let answer = String::from_utf8(answer).unwrap();
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();

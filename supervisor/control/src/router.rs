@@ -144,8 +144,8 @@ fn without_body(response: Response<Body>) -> Response<Body> {
     Response::from_parts(head, super::full(""))
 }
 
-/// Opens the span of a request for a trace (OpenTelemetry's semantic conventions for HTTP servers). Requests by which
-/// others watch the daemon have none, and neither have those for no route.
+/// Opens the span of a request for a trace (OpenTelemetry's semantic conventions for HTTP servers). Requests that watch
+/// the daemon get no span, and neither do those for an unknown path.
 fn trace(route: Option<Route>, method: &Method, named: Option<&Named>, headers: &HeaderMap) -> Span {
     let Some(route) = route.filter(|route| !matches!(route, Route::Health | Route::Readiness | Route::Metrics)) else {
         return Span::none();

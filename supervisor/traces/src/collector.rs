@@ -61,7 +61,7 @@ impl opentelemetry_sdk::trace::SpanExporter for Reporting {
         let endpoint = &self.endpoint;
         match (&exported, self.fails.swap(exported.is_err(), Ordering::Relaxed)) {
             (Err(error), false) => {
-                tracing::warn!(%endpoint, %error, "the collector refuses the traces; they are dropped until it takes them");
+                tracing::warn!(%endpoint, %error, "the collector takes no traces; they are dropped until it does");
             }
             (Ok(()), true) => tracing::info!(%endpoint, "the collector takes traces again"),
             _ => {}

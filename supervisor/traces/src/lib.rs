@@ -89,8 +89,8 @@ impl Traces {
             )
     }
 
-    /// Sends the spans from now on to the collector at this URL, or turns the traces off. Spans that wait for an earlier
-    /// collector are sent there in the background. Must be called within a tokio runtime.
+    /// Sends the spans from now on to the collector at this URL, or turns the traces off. Spans that wait for an
+    /// earlier collector are sent there in the background. Must be called within a tokio runtime.
     ///
     /// # Errors
     ///

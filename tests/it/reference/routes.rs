@@ -52,7 +52,7 @@ pub(super) fn page() -> String {
         writeln!(page, "| {scope} | {} |", scope.calls()).unwrap();
     }
     page += "\nThe read-only socket has the scope `read`. `PATCH` of a session changes only `labels` with the scope \
-             `operate`. These keys need more\nthan their route:\n\n| route | key | scope |\n|---|---|---|\n";
+             `operate`.\nThese keys need more than their route:\n\n| route | key | scope |\n|---|---|---|\n";
     for route in Route::ALL {
         let more = route.keys().iter().map(|key| (key.name, route.scope_of_key(key.name)));
         for (key, scope) in more.filter(|(_, scope)| *scope > route.scope()) {

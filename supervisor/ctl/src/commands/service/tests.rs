@@ -18,7 +18,7 @@ use super::*;
 use crate::args::{Cli, Command};
 use crate::error::exit;
 use crate::service::{ServiceError, material};
-use agentd_client::Client;
+use agentd_client::{Client, Error as ClientError};
 
 /// Imitation of systemctl: fails if `state/fail` has the beginning of the call.
 const SYSTEMCTL: &str = r#"cd "$(dirname "$0")/../state"
@@ -539,7 +539,7 @@ fn the_log_of_a_session_is_asked_for_by_the_beginning_of_its_id_or_by_its_name_a
     assert_eq!(machine.calls(), Vec::<String>::new());
     let (result, _) = asked("k");
     assert!(
-        matches!(&result, Err(Error::Client(agentd_client::Error::Ambiguous { candidates, .. })) if candidates.len() == 2),
+        matches!(&result, Err(Error::Client(ClientError::Ambiguous { candidates, .. })) if candidates.len() == 2),
         "{result:?}"
     );
 }
