@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
-use nix::unistd::{getegid, geteuid, getgroups};
+use nix::unistd::{AccessFlags, access, geteuid};
 
 /// Reason why nothing is sent to an address.
 #[derive(Debug, thiserror::Error)]
@@ -57,12 +57,13 @@ impl Distrust {
 /// no other user can write there. So only these two can have made the socket, and a socket below `/tmp` does not count.
 pub(crate) fn reader_of(socket: &Path) -> Option<u32> {
     let metadata = std::fs::symlink_metadata(socket).ok()?;
-    let (owner, gid, uid) = (metadata.uid(), metadata.gid(), geteuid().as_raw());
+    let (owner, uid) = (metadata.uid(), geteuid().as_raw());
     let is_for_group = metadata.file_type().is_socket() && metadata.mode() & 0o777 == 0o660;
     if !is_for_group || owner == uid || owner == 0 || uid == 0 {
         return None;
     }
-    let is_member = getegid().as_raw() == gid || getgroups().is_ok_and(|all| all.iter().any(|of| of.as_raw() == gid));
+    // Only members of the group may connect, which needs the permission to write (unix(7)).
+    let is_member = access(socket, AccessFlags::W_OK).is_ok();
     let directory = socket.parent()?.canonicalize().ok()?;
     let is_safe = |above: &Path| {
         std::fs::metadata(above).is_ok_and(|above| [0, owner].contains(&above.uid()) && above.mode() & 0o022 == 0)
