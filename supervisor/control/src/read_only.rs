@@ -17,7 +17,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, lchown};
 use std::os::unix::net as blocking;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError, Weak};
 use std::time::Duration;
 
 use agentd_api::configuration::{Consequence, Mistake};
@@ -155,10 +155,12 @@ pub struct ReadOnlyEndpoint {
     given: Option<Arc<ServedSocket>>,
     served: watch::Sender<Option<Arc<ServedSocket>>>,
     state: Mutex<Option<OpenSocket>>,
+    /// The start of the thread that watches the socket's file. A daemon without a read-only socket has no such thread.
+    watching: Once,
 }
 
 impl ReadOnlyEndpoint {
-    /// Takes the socket that the service manager handed over, and watches the socket of the configuration.
+    /// Takes the socket that the service manager handed over.
     ///
     /// # Errors
     ///
@@ -170,13 +172,19 @@ impl ReadOnlyEndpoint {
             ServedSocket::new(listener, &path.unwrap_or_default())
         });
         let given = given.transpose().map_err(EndpointError::HandedOver)?;
-        let endpoint = Arc::new(Self { control, given, served: watch::Sender::default(), state: Mutex::default() });
-        let (watched, runtime) = (Arc::downgrade(&endpoint), Handle::current());
-        let watching = std::thread::Builder::new().name("agentd-read-only".to_owned());
-        if let Err(error) = watching.spawn(move || watch(&watched, &runtime)) {
-            tracing::error!(%error, "cannot start the thread that watches the read-only socket's file");
-        }
-        Ok(endpoint)
+        let (served, state, watching) = (watch::Sender::default(), Mutex::default(), Once::new());
+        Ok(Arc::new(Self { control, given, served, state, watching }))
+    }
+
+    /// Starts the thread that watches the socket's file, unless the thread runs.
+    fn begin_to_watch(self: &Arc<Self>, runtime: &Handle) {
+        self.watching.call_once(|| {
+            let (watched, runtime) = (Arc::downgrade(self), runtime.clone());
+            let watching = std::thread::Builder::new().name("agentd-read-only".to_owned());
+            if let Err(error) = watching.spawn(move || watch(&watched, &runtime)) {
+                tracing::error!(%error, "cannot start the thread that watches the read-only socket's file");
+            }
+        });
     }
 
     /// Opens, moves or closes the socket as configured. After an error everything stays unchanged.
@@ -187,7 +195,11 @@ impl ReadOnlyEndpoint {
         let runtime = Handle::current();
         aside(move || {
             let _entered = runtime.enter();
-            endpoint.apply_now(asked)
+            endpoint.apply_now(asked)?;
+            if endpoint.state().is_some() {
+                endpoint.begin_to_watch(&runtime);
+            }
+            Ok(())
         })
         .await
     }
