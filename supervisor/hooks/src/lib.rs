@@ -1,7 +1,7 @@
 //! Hooks: tells programs, addresses and the desktop of events, in order and at least once.
 //!
 //! Each hook has one task (`worker`), a reader of the feed and a stored position. The feed itself is the queue, so a
-//! receiver that hangs delays no session, no other hook and not the feed. At most [`AT_ONCE`] attempts run at a time.
+//! receiver that hangs delays no session, no other hook and not the feed. At most eight attempts run at a time.
 //!
 //! **Promises.** The events of a hook arrive in the order of the feed. The position is stored after an event was
 //! delivered or dropped, so a killed daemon delivers that event again, with the same id. A new hook begins with the
