@@ -168,7 +168,7 @@ mod tests {
 
     use super::super::{
         Config, Control, Encryption, Environment, Journal, Launch, Limits, Policy, Repositories, Resume, Staleness,
-        Workspaces,
+        Traces, Workspaces,
     };
     use super::*;
 
@@ -220,6 +220,7 @@ mod tests {
                 "workspaces" => fields::<Workspaces>(),
                 "staleness" => fields::<Staleness>(),
                 "journal" => fields::<Journal>(),
+                "traces" => fields::<Traces>(),
                 "plugin_policy" => fields::<Policy>(),
                 "agents" | "directories" | "plugins" | "prerequisites" | "secrets" => vec!["*"],
                 _ => Vec::new(),
