@@ -5,11 +5,13 @@
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::seal::{Key, SealError};
+use crate::lock::locked;
 use agentd_config::{Encryption, KeySource};
 use agentd_host::files;
 
@@ -48,6 +50,9 @@ pub(super) struct Keys {
     previous: Vec<KeySource>,
     credentials: Option<PathBuf>,
     ring: PathBuf,
+    /// Held while the key ring is changed, so that no change undoes another one. Documents cannot be opened after the
+    /// loss of their key. Keys of successive configurations share the lock.
+    changing: Arc<Mutex<()>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,6 +76,7 @@ impl Keys {
             previous: encryption.previous.clone(),
             credentials,
             ring: state.join(RING),
+            changing: Arc::default(),
         }
     }
 
@@ -81,11 +87,17 @@ impl Keys {
             previous: encryption.previous.clone(),
             credentials: self.credentials.clone(),
             ring: self.ring.clone(),
+            changing: Arc::clone(&self.changing),
         }
     }
 
     /// Returns the key for sealing. A generated key is created at its first use.
     pub(super) fn current(&self) -> Result<Key, KeyError> {
+        if let Some(key) = self.of(&self.source)? {
+            return Ok(key);
+        }
+        let _changing = locked(&self.changing);
+        // Another thread may have created the first key meanwhile.
         match self.of(&self.source)? {
             Some(key) => Ok(key),
             None => self.generate(),
@@ -119,13 +131,17 @@ impl Keys {
     /// replaces it.
     pub(super) fn renew(&self) -> Result<Key, KeyError> {
         match self.source {
-            KeySource::Generated => self.generate(),
+            KeySource::Generated => {
+                let _changing = locked(&self.changing);
+                self.generate()
+            }
             KeySource::Credential(_) | KeySource::File(_) => self.current(),
         }
     }
 
     /// Removes all generated keys except `current`.
     pub(super) fn forget_all_but(&self, current: &Key) -> Result<(), KeyError> {
+        let _changing = locked(&self.changing);
         let Some(mut ring) = self.read_ring()? else { return Ok(()) };
         let before = ring.keys.len();
         ring.keys.retain(|generated| generated.id == current.id());
@@ -162,6 +178,7 @@ impl Keys {
         }
     }
 
+    /// Adds a key to the ring. The caller holds the lock for changes.
     fn generate(&self) -> Result<Key, KeyError> {
         let mut ring = self.read_ring()?.unwrap_or(Ring { version: RING_VERSION, keys: Vec::new() });
         let (key, text) = Key::generate().map_err(KeyError::Generate)?;
@@ -232,6 +249,26 @@ mod tests {
         assert_eq!(keys.find(first.id()).unwrap().id(), first.id());
         keys.forget_all_but(&second).unwrap();
         assert!(keys.find(first.id()).is_err() && keys.find(second.id()).is_ok());
+    }
+
+    #[test]
+    fn threads_that_need_the_first_key_at_once_get_the_same_and_no_renewed_key_is_lost() {
+        for _ in 0..20 {
+            let state = tempfile::tempdir().unwrap();
+            let keys = keys(KeySource::Generated, None, state.path());
+            let ids = |make: fn(&Keys) -> Result<Key, KeyError>| {
+                std::thread::scope(|scope| {
+                    let threads: Vec<_> =
+                        (0..8).map(|_| scope.spawn(|| make(&keys).unwrap().id().to_owned())).collect();
+                    threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+                })
+            };
+            let first = ids(Keys::current);
+            assert!(first.iter().all(|id| *id == first[0]), "{first:?}");
+            for id in ids(Keys::renew) {
+                assert!(keys.find(&id).is_ok(), "the key {id} is lost");
+            }
+        }
     }
 
     #[test]
