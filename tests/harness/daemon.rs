@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentd_api::session::{Phase, SessionSpec};
 use agentd_client::Terms;
 use nix::sys::signal::{Signal, kill};
+use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
@@ -287,6 +288,14 @@ impl Daemon {
                 matches!(view.status.phase, Phase::Idle | Phase::Busy)
             })
             .await;
+        session
+    }
+
+    /// Creates a session with this name whose launch fails, and waits until it has failed.
+    pub(crate) async fn failed(&self, name: &str) -> Session {
+        let spec = json!({ "directory": self.work(), "command": ["/bin/false"], "name": name });
+        let session = self.create(&serde_json::from_value(spec).expect("a specification")).await;
+        session.wait_for_phase(Phase::Failed).await;
         session
     }
 

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use agentd_api::session::{Phase, SessionSpec};
+use agentd_api::session::SessionSpec;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 
 use crate::harness::ctl::{Said, agentctl, end_of};
@@ -123,19 +123,12 @@ async fn named(daemon: &Daemon, name: &str) -> Session {
     daemon.session(&SessionSpec { name: name.parse().ok(), ..daemon.scripted(&[]) }).await
 }
 
-async fn failed(daemon: &Daemon, name: &str) -> Session {
-    let spec = json!({ "directory": daemon.work(), "command": ["/bin/false"], "name": name });
-    let session = daemon.create(&serde_json::from_value(spec).unwrap()).await;
-    session.wait_for_phase(Phase::Failed).await;
-    session
-}
-
 #[tokio::test]
 async fn the_sessions_of_all_machines_are_one_list_in_each_form() {
     let Some(fleet) = Fleet::start().await else { return };
     let near = named(&fleet.here, "near").await;
     let away = named(&fleet.far, "away").await;
-    failed(&fleet.far, "broken").await;
+    fleet.far.failed("broken").await;
     let ls = async |arguments: &[&str]| {
         let said = fleet.ls(&[&["--timeout", "50s"], arguments].concat()).await;
         assert_eq!(said.status, Some(0), "{arguments:?}: {said:?}");

@@ -6,9 +6,7 @@ use std::process::Stdio;
 use agentd_api::Code;
 use agentd_api::feed::FeedEvent;
 use agentd_api::route::call;
-use agentd_api::session::Phase;
 use agentd_client::{Client, EventStream, FeedQuery, FeedStream, Next, Patience, StreamStart, patiently};
-use serde_json::json;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 use crate::harness::{Daemon, Session, within};
@@ -17,17 +15,10 @@ fn client(daemon: &Daemon) -> Client {
     Client::new(daemon.client.socket())
 }
 
-async fn failed(daemon: &Daemon, name: &str) -> Session {
-    let spec = json!({ "directory": daemon.work(), "command": ["/bin/false"], "name": name });
-    let session = daemon.create(&serde_json::from_value(spec).unwrap()).await;
-    session.wait_for_phase(Phase::Failed).await;
-    session
-}
-
 #[tokio::test]
 async fn the_example_prints_the_sessions_that_need_a_person_and_each_change() {
     let daemon = Daemon::start().await;
-    let first = failed(&daemon, "first").await;
+    let first = daemon.failed("first").await;
     let program = PathBuf::from(env!("CARGO_BIN_EXE_agentd")).with_file_name("examples").join("attention");
     assert!(program.exists(), "plain `cargo test --workspace` builds {}", program.display());
     let mut command = tokio::process::Command::new(program);
@@ -38,7 +29,7 @@ async fn the_example_prints_the_sessions_that_need_a_person_and_each_change() {
         while within(&wanted, lines.next_line()).await.unwrap().expect("it follows") != wanted {}
     };
     until(format!("{} needs you: Failed", first.id)).await;
-    let second = failed(&daemon, "second").await;
+    let second = daemon.failed("second").await;
     until(format!("{} is failed", second.id)).await;
     child.kill().await.unwrap();
 }
@@ -88,14 +79,14 @@ async fn both_streams_continue_over_a_crash_without_a_gap_or_a_repetition() {
         })
         .await;
     };
-    let first = failed(&daemon, "first").await;
+    let first = daemon.failed("first").await;
     until(&first).await;
     let mut events = EventStream::follow(client.clone(), first.id.to_string(), StreamStart::After(0), None);
     let begun = within("the first record", events.next()).await;
     assert!(matches!(begun, Some(Next::Record { seq: 1, .. })), "{begun:?}");
     daemon.kill9();
     daemon.run().await;
-    let second = failed(&daemon, "second").await;
+    let second = daemon.failed("second").await;
     until(&second).await;
     assert_eq!(created, [first.id.clone(), second.id.clone()]);
     assert!(cursors.is_sorted_by(|one, next| one < next), "{cursors:?}");

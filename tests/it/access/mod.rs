@@ -12,10 +12,10 @@ use agentd_api::Code;
 use agentd_api::plugin::ReloadView;
 use agentd_api::route::Scope;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::harness::{Daemon, within};
+use crate::harness::{Daemon, reached, within};
 
 /// Answer to a raw request.
 #[derive(Debug)]
@@ -40,16 +40,41 @@ impl Said {
     }
 }
 
-/// Writes a request over any connection, and reads the answer to the end.
-async fn exchange<S>(mut stream: S, method: &str, path: &str, lines: &str) -> Said
+/// Makes a request without a body over any connection.
+async fn exchange<S>(stream: S, method: &str, path: &str, lines: &str) -> Said
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{lines}connection: close\r\n\r\n");
+    exchange_body(stream, method, path, lines, "").await
+}
+
+/// Writes a request over any connection, and reads the answer to the end.
+async fn exchange_body<S>(mut stream: S, method: &str, path: &str, lines: &str, body: &str) -> Said
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\n{lines}connection: close\r\n\r\n{body}");
     stream.write_all(request.as_bytes()).await.expect("the request is sent");
     let mut answer = Vec::new();
     within("the answer", stream.read_to_end(&mut answer)).await.expect("the answer is read");
+    reached::record_raw(request.as_bytes(), &answer);
     Said::of(&answer)
+}
+
+/// Opens the stream of all events over any connection, and reads the first event.
+async fn follow<S>(mut stream: S, lines: &str) -> BufReader<S>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let request = format!("GET /v1/events HTTP/1.1\r\nhost: localhost\r\n{lines}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("the request is sent");
+    let mut stream = BufReader::new(stream);
+    let mut line = String::new();
+    while !line.contains("feed.state") {
+        line.clear();
+        assert!(within("the first event", stream.read_line(&mut line)).await.unwrap() > 0, "the stream ended");
+    }
+    stream
 }
 
 async fn over_socket(socket: &Path, method: &str, path: &str) -> Said {

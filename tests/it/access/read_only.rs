@@ -10,10 +10,10 @@ use agentd_api::Code;
 use agentd_api::doctor::DoctorView;
 use agentd_api::prerequisite::Outcome;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::{Open, code, over_socket, own_group, read_only, readers_directory, socket_of};
+use super::{Open, code, follow, over_socket, own_group, read_only, readers_directory, socket_of};
 use crate::harness::ctl::{Said, ctl, end_of};
 use crate::harness::{Daemon, require, until, within};
 
@@ -54,17 +54,8 @@ async fn agentctl_reads_over_the_socket_and_is_told_where_to_make_other_calls() 
     assert!(ctl(&open.daemon, &["stop", id]).await.status == Some(0), "the control socket still takes it");
 }
 
-/// Opens the stream of all events, and reads the first one.
-async fn follow(socket: &Path) -> BufReader<UnixStream> {
-    let mut stream = UnixStream::connect(socket).await.unwrap();
-    stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    while !line.contains("feed.state") {
-        line.clear();
-        assert!(within("the first event", stream.read_line(&mut line)).await.unwrap() > 0, "the stream ended");
-    }
-    stream
+async fn connected(socket: &Path) -> BufReader<UnixStream> {
+    follow(UnixStream::connect(socket).await.unwrap(), "").await
 }
 
 #[tokio::test]
@@ -72,7 +63,7 @@ async fn a_reload_moves_and_closes_the_socket_with_its_streams_and_the_next_daem
     let mut open = Open::start().await;
     let first = socket_of(&open.daemon);
     let second = first.with_file_name("second.sock");
-    let mut stream = follow(&first).await;
+    let mut stream = connected(&first).await;
     assert_eq!(open.reload().await.mistakes, [], "nothing changes");
     let (from, to) = (first.display().to_string(), second.display().to_string());
     open.daemon.configure(|config| config.replace(&from, &to));
@@ -91,7 +82,7 @@ async fn a_reload_moves_and_closes_the_socket_with_its_streams_and_the_next_daem
     until("the socket is there again", || std::os::unix::net::UnixStream::connect(&second).is_ok()).await;
     assert_eq!(mode_of(&second), (0o660, own_group()));
 
-    let mut stream = follow(&second).await;
+    let mut stream = connected(&second).await;
     open.daemon.configure(|config| config.split("[control.read_only]").next().unwrap().to_owned());
     assert_eq!(open.reload().await.mistakes, []);
     within("the stream ends", stream.read_to_end(&mut Vec::new())).await.unwrap();
@@ -217,7 +208,7 @@ async fn a_member_of_the_group_reads_and_another_user_cannot_connect() {
     let said = as_other(&member, open.daemon.client.socket(), &[agentctl, "ls"]).await;
     assert!(said.status == Some(3), "{said:?}");
     // Another group by a reload: the former members are out, and their streams end.
-    let mut stream = follow(&socket).await;
+    let mut stream = connected(&socket).await;
     open.daemon.configure(|config| config.replace(&format!("group = {GROUP}"), &format!("group = {OTHER}")));
     assert_eq!(open.reload().await.mistakes, []);
     within("the stream ends", stream.read_to_end(&mut Vec::new())).await.unwrap();

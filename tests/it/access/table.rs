@@ -13,7 +13,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 
-use super::{Open, bearer, code, exchange, over_socket, socket_of, value};
+use super::{Open, bearer, code, exchange, exchange_body, over_socket, socket_of, value};
 use crate::boundary::table::is_over;
 use crate::harness::quote::quoted;
 use crate::harness::{Session, scripted_agent, until, within};
@@ -173,13 +173,10 @@ async fn keys_and_fields_that_need_more_than_their_route_are_refused() {
     let session = open.daemon.session(&open.daemon.scripted(&[])).await;
     let address = open.address().await;
     let ask = async |name: &str, method: &str, path: &str, body: &str| {
-        let lines = format!(
-            "{}content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            bearer(&value(name)),
-            body.len()
-        );
+        let token = bearer(&value(name));
+        let lines = format!("{token}content-type: application/json\r\ncontent-length: {}\r\n", body.len());
         let stream = TcpStream::connect(&address).await.unwrap();
-        raw(stream, method, path, &lines).await
+        exchange_body(stream, method, path, &lines, body).await
     };
     for (name, method, path, body) in [
         ("reader", "GET", "/v1/catalogue?versions=true".to_owned(), ""),
@@ -199,14 +196,4 @@ async fn keys_and_fields_that_need_more_than_their_route_are_refused() {
     assert_eq!(prompted.status, 202, "{prompted:?}");
     let view = session.view().await;
     assert!(view.spec.labels.contains_key("team") && view.spec.env_setup.is_none(), "{:?}", view.spec);
-}
-
-/// Writes a request whose lines contain the body.
-async fn raw(mut stream: TcpStream, method: &str, path: &str, lines: &str) -> super::Said {
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    let request = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{lines}");
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut answer = Vec::new();
-    within("the answer", stream.read_to_end(&mut answer)).await.unwrap();
-    super::Said::of(&answer)
 }

@@ -7,10 +7,10 @@ use agentd_api::audit::AuditList;
 use agentd_api::{Code, Problem};
 use futures_util::StreamExt as _;
 use serde_json::Value;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader};
 use tokio::net::TcpStream;
 
-use super::{NAMES, Open, bearer, code, over_socket, socket_of, value, write_token};
+use super::{NAMES, Open, bearer, code, follow, over_socket, socket_of, value, write_token};
 use crate::harness::ctl::end_of;
 use crate::harness::within;
 
@@ -140,18 +140,8 @@ async fn a_token_file_that_cannot_be_trusted_or_holds_no_token_leaves_the_former
     assert_eq!(open.reload().await.mistakes, []);
 }
 
-/// Opens the stream of all events with a token, and reads the first line.
-async fn follow(address: &str, name: &str) -> BufReader<TcpStream> {
-    let mut stream = TcpStream::connect(address).await.unwrap();
-    let request = format!("GET /v1/events HTTP/1.1\r\nhost: localhost\r\n{}\r\n", bearer(&value(name)));
-    stream.write_all(request.as_bytes()).await.unwrap();
-    let mut stream = BufReader::new(stream);
-    let mut line = String::new();
-    while !line.contains("feed.state") {
-        line.clear();
-        assert!(within("the first event", stream.read_line(&mut line)).await.unwrap() > 0, "the stream ended");
-    }
-    stream
+async fn connected(address: &str, name: &str) -> BufReader<TcpStream> {
+    follow(TcpStream::connect(address).await.unwrap(), &bearer(&value(name))).await
 }
 
 #[tokio::test]
@@ -163,7 +153,7 @@ async fn a_reload_ends_the_streams_and_websockets_of_a_removed_token_and_no_othe
     open.daemon.configure(with_editor);
     assert_eq!(open.reload().await.mistakes, []);
     let address = open.address().await;
-    let (mut kept, mut removed) = (follow(&address, "reader").await, follow(&address, "editor").await);
+    let (mut kept, mut removed) = (connected(&address, "reader").await, connected(&address, "editor").await);
     let stream = TcpStream::connect(&address).await.unwrap();
     let request = hyper::Request::get("ws://localhost/acp")
         .header("host", "localhost")

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::route::Answer;
+use crate::route::{Answer, Scope};
 use crate::{Code, Route};
 
 /// Codes that each route can answer with, before its work begins or because a resource of the system is missing.
@@ -21,7 +21,7 @@ pub(super) const ALWAYS: &[Code] = &[
 ];
 
 /// Codes of a caller that may not make the call. `GET /healthz` is open to all callers.
-const ACCESS: &[Code] = &[Code::InSession, Code::ScopeTooSmall, Code::CallerUnknown, Code::StartedByAgentd];
+const ACCESS: &[Code] = &[Code::InSession, Code::CallerUnknown, Code::StartedByAgentd];
 
 /// Codes of a route with a body.
 const BODY: &[Code] = &[Code::MalformedRequest, Code::BodyTooLarge, Code::BodyTimeout];
@@ -61,9 +61,8 @@ const LAUNCH: &[Code] = &[
     Code::EnvironmentUnreadable,
 ];
 
-/// Codes of a change of the user's configuration file.
-const CONFIGURATION: &[Code] =
-    &[Code::ConfigurationInvalid, Code::ConfigurationNotWritable, Code::PluginUnusable, Code::TooBusy];
+/// Codes of a changed configuration that is checked and taken into use.
+const CONFIGURATION: &[Code] = &[Code::ConfigurationInvalid, Code::PluginUnusable, Code::TooBusy];
 
 /// Codes of an environment that is built for a call.
 const ENVIRONMENT: &[Code] = &[
@@ -81,23 +80,11 @@ const ENVIRONMENT: &[Code] = &[
     Code::TooBusy,
 ];
 
-/// Codes of calls on scripts.
-const SCRIPTS: &[Code] = &[Code::NoSuchDirectory, Code::DirectorySilent, Code::ApprovalsUnreadable];
+/// Codes of a look at a directory.
+const DIRECTORY: &[Code] = &[Code::NoSuchDirectory, Code::DirectorySilent];
 
-/// Codes of a new or changed schedule.
-const SCHEDULE: &[Code] = &[
-    Code::ScheduleInvalid,
-    Code::ScheduleUnreadable,
-    Code::NameTaken,
-    Code::InvalidId,
-    Code::NoSuchSession,
-    Code::SessionUnreadable,
-    Code::NoSuchSnapshot,
-    Code::SnapshotNeeded,
-    Code::KeyUnavailable,
-    Code::EnvironmentUnreadable,
-    Code::TooBusy,
-];
+/// Codes of a new or changed schedule. Its runs find the session that it names.
+const SCHEDULE: &[Code] = &[Code::ScheduleInvalid, Code::NoSuchSnapshot, Code::SnapshotNeeded, Code::KeyUnavailable];
 
 /// Codes that no route answers with: the path or the method has no route.
 pub fn of_no_route() -> &'static [Code] {
@@ -109,6 +96,11 @@ pub fn codes(route: Route) -> Vec<Code> {
     let mut sets: Vec<&[Code]> = vec![ALWAYS];
     if route != Route::Health {
         sets.push(ACCESS);
+    }
+    // Every token has the scope `read`.
+    let needs_more = |scope| scope > Scope::Read;
+    if needs_more(route.scope()) || route.keys().iter().any(|key| needs_more(route.scope_of_key(key.name))) {
+        sets.push(&[Code::ScopeTooSmall]);
     }
     if route.body().is_some() {
         sets.push(BODY);
@@ -145,12 +137,13 @@ fn own(route: Route) -> &'static [&'static [Code]] {
         | Route::Schedules
         | Route::Hooks
         | Route::Sessions
+        | Route::ScriptProposal
         | Route::Session
         | Route::Repositories
         | Route::Context => &[],
         Route::Readiness => &[&[Code::NotReady]],
-        Route::AddAgent => &[CONFIGURATION, &[Code::NameTaken, Code::NoSuchAgent]],
-        Route::Keep => &[CONFIGURATION, &[Code::NoSuchAgent]],
+        Route::AddAgent => &[CONFIGURATION, &[Code::ConfigurationNotWritable, Code::NameTaken, Code::NoSuchAgent]],
+        Route::Keep => &[CONFIGURATION, &[Code::ConfigurationNotWritable, Code::NoSuchAgent]],
         Route::ForeseeReload | Route::Reload => &[CONFIGURATION],
         Route::AgentStart => &[ENVIRONMENT, SESSION],
         Route::Catalogue => &[&[Code::NoSuchAgent, Code::ConfigurationInvalid]],
@@ -161,22 +154,25 @@ fn own(route: Route) -> &'static [&'static [Code]] {
         }
         Route::CheckPrerequisite => &[SESSION, ENVIRONMENT, &[Code::NoSuchPrerequisite]],
         Route::CheckSessionPrerequisites => &[COMMAND, ENVIRONMENT, &[Code::NoSuchPrerequisite]],
-        Route::Scripts | Route::ScriptProposal => &[SCRIPTS],
-        Route::AllowScripts | Route::DenyScripts => &[SCRIPTS, &[Code::ScriptChanged]],
-        Route::AddSnapshot => &[&[Code::TooBusy]],
+        // The list has each script as refused if the approvals cannot be read.
+        Route::Scripts => &[DIRECTORY],
+        Route::AllowScripts => &[DIRECTORY, &[Code::ApprovalsUnreadable, Code::ScriptChanged]],
+        Route::DenyScripts => &[DIRECTORY, &[Code::ApprovalsUnreadable]],
+        // The note has missing parts of a launch as undetermined.
+        Route::AddSnapshot | Route::Note => &[&[Code::TooBusy]],
         Route::RefreshSnapshots => &[&[Code::SnapshotFailed]],
         Route::RotateKey => &[&[Code::KeyUnavailable, Code::EnvironmentUnreadable]],
         Route::Prune => &[SESSION, COMMAND],
         Route::TestHook => &[&[Code::NoSuchHook]],
-        Route::AddSchedule => &[SPEC, SCHEDULE],
-        Route::SetSchedule => &[SPEC, SCHEDULE, &[Code::NoSuchSchedule, Code::GenerationChanged, Code::FieldFixed]],
+        Route::AddSchedule => &[SPEC, SCHEDULE, &[Code::TooBusy]],
+        Route::SetSchedule => {
+            const OWN: &[Code] =
+                &[Code::NoSuchSchedule, Code::ScheduleUnreadable, Code::GenerationChanged, Code::FieldFixed];
+            &[SPEC, SCHEDULE, OWN]
+        }
         Route::Schedule | Route::RemoveSchedule => &[&[Code::NoSuchSchedule, Code::ScheduleUnreadable]],
-        Route::RunSchedule => &[
-            &[Code::NoSuchSchedule, Code::ScheduleUnreadable, Code::ScheduleInvalid, Code::KeyReused, Code::QueueFull],
-            SPEC,
-            LAUNCH,
-            COMMAND,
-        ],
+        // The answer has each run, also one that was refused.
+        Route::RunSchedule => &[&[Code::NoSuchSchedule, Code::ScheduleUnreadable, Code::ScheduleInvalid]],
         Route::CreateSession => &[
             SPEC,
             LAUNCH,
@@ -199,13 +195,18 @@ fn own(route: Route) -> &'static [&'static [Code]] {
         Route::RemoveSession => &[COMMAND, &[Code::RepositoryHasWork]],
         Route::Events => &[&[Code::CursorGone]],
         Route::Feed => &[&[Code::NoSuchSession, Code::InvalidId, Code::FeedUnavailable]],
-        Route::Environment | Route::EnvironmentDifference | Route::Validation | Route::Note => &[ENVIRONMENT],
-        Route::Options => &[COMMAND],
+        Route::Environment | Route::EnvironmentDifference => &[ENVIRONMENT],
+        // The answer has missing parts of a launch as warnings.
+        Route::Validation => &[&[Code::EnvironmentUnreadable, Code::KeyUnavailable]],
         Route::ChangeContext => &[COMMAND, &[Code::ContextFull]],
-        Route::SetHint | Route::SetTitle | Route::ReportProgress | Route::Observe | Route::Cancel | Route::Stop => {
-            &[COMMAND]
-        }
-        Route::ProposeScript => &[COMMAND, SCRIPTS],
+        Route::Options
+        | Route::SetHint
+        | Route::SetTitle
+        | Route::ReportProgress
+        | Route::ProposeScript
+        | Route::Observe
+        | Route::Cancel
+        | Route::Stop => &[COMMAND],
         // A prompt launches a session that has completed.
         Route::Prompt => &[COMMAND, LAUNCH, &[Code::QueueFull, Code::SchemaInvalid, Code::KeyReused]],
         Route::CancelTurn => &[COMMAND, &[Code::NoSuchTurn]],
