@@ -1,6 +1,6 @@
 //! Lists the published states of all sessions, without a copy of their views.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use agentd_api::list::SessionSummary;
 use async_recursion::async_recursion as boxed;
@@ -49,6 +49,29 @@ impl Published {
     }
 }
 
+/// The sessions in the order of a list: by creation, and by id among equal times. Kept until the set of sessions
+/// changes, because the sort costs more than the rest of a list.
+#[derive(Debug, Default)]
+pub(super) struct Order(Mutex<Option<Arc<[Session]>>>);
+
+impl Order {
+    /// Forgets the order. The set of sessions has changed before.
+    pub(super) fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Returns the order of the sessions that `all` returns. A change during the call is forgotten afterwards.
+    fn of(&self, all: impl FnOnce() -> Vec<Session>) -> Arc<[Session]> {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let make = || {
+            let mut sessions = all();
+            sessions.sort_by_cached_key(|session| (session.published.borrow().view.created, session.id.clone()));
+            sessions.into()
+        };
+        Arc::clone(kept.get_or_insert_with(make))
+    }
+}
+
 impl Session {
     /// Returns the published state, and does not copy it.
     pub fn published(&self) -> Arc<Published> {
@@ -61,9 +84,7 @@ impl Sessions {
     #[boxed]
     pub async fn published(&self) -> Vec<Arc<Published>> {
         self.whole().await;
-        let mut all = self.all_published();
-        all.sort_by(|a, b| (a.view.created, &a.view.id).cmp(&(b.view.created, &b.view.id)));
-        all
+        self.order.of(|| self.all_known()).iter().map(Session::published).collect()
     }
 
     /// Returns the number of the last change of any session. While the number stays, so does the list of sessions.

@@ -5,6 +5,7 @@ mod removal;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -25,9 +26,10 @@ use crate::document::Document;
 use crate::generation::Generations;
 use crate::journal_port::Journal;
 use crate::keyed_locks::KeyedLocks;
+use crate::listing::Order;
 use crate::pulse;
 use crate::resting::{Resting, SessionParts};
-use crate::{Published, Session, aside, cleanup, needs};
+use crate::{Session, aside, cleanup, needs};
 use agentd_api::chain;
 use agentd_decide::rules::{Command, LaunchTerms};
 use agentd_host::platform;
@@ -37,6 +39,9 @@ use agentd_host::platform;
 pub struct Sessions {
     generations: Arc<Generations>,
     known: Mutex<BTreeMap<SessionId, Session>>,
+    pub(super) order: Order,
+    /// Number of the change after which all known sessions were found current, plus 1.
+    found_current: AtomicU64,
     /// Locks of conversations, which are held while a session begins to use one.
     pub(super) conversations: KeyedLocks<String>,
     /// Names that renamed sessions are about to get.
@@ -82,6 +87,8 @@ impl Sessions {
     pub fn open(generations: Arc<Generations>) -> Self {
         let sessions = Self {
             known: Mutex::default(),
+            order: Order::default(),
+            found_current: AtomicU64::new(0),
             conversations: KeyedLocks::default(),
             claimed: Mutex::default(),
             unreadable: Mutex::default(),
@@ -238,8 +245,16 @@ impl Sessions {
     }
 
     async fn known_are_current(&self) {
+        let change = self.last_change() + 1;
+        if self.found_current.load(Ordering::Acquire) == change {
+            // Nothing was published since, so a frequent caller does not look at all sessions each time.
+            return;
+        }
         let is_behind = |session: &&Session| !session.published.borrow().current;
         let behind: Vec<Session> = lock(&self.known).values().filter(is_behind).cloned().collect();
+        if behind.is_empty() {
+            self.found_current.store(change, Ordering::Release);
+        }
         for session in behind {
             session.is_current().await;
         }
@@ -251,13 +266,14 @@ impl Sessions {
         lock(&self.known).values().map(|session| SessionView::clone(&session.view())).collect()
     }
 
-    /// Returns the published states of the sessions that have been read.
-    pub(super) fn all_published(&self) -> Vec<Arc<Published>> {
-        lock(&self.known).values().map(Session::published).collect()
+    /// Returns the sessions that have been read.
+    pub(super) fn all_known(&self) -> Vec<Session> {
+        lock(&self.known).values().cloned().collect()
     }
 
     /// Counts a change of the set of sessions.
     fn set_has_changed(&self) {
+        self.order.forget();
         self.generations.now().daemon.view_changes.count();
     }
 
