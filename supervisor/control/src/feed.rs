@@ -25,8 +25,11 @@ use super::stream::{Format, Sender, Window, last_event};
 
 /// Length of a chunk in bytes, after which the next one begins.
 const CHUNK: usize = 256 << 10;
-/// Shortest time between two chunks of a stream that keeps up. Events of this time are sent together.
+/// Shortest time between two chunks of the only stream. Events of this time are sent together.
 const PACE: Duration = Duration::from_millis(1);
+/// Addition to that time for each further stream, so that all streams together send at most 100,000 chunks per second.
+/// Otherwise many streams occupy the processors, and each event is late.
+const PACE_OF_OTHERS: Duration = Duration::from_micros(10);
 /// Maximum number of last events with which a stream begins.
 const LONGEST: u64 = 10_000;
 
@@ -171,7 +174,7 @@ impl Pump<'_> {
             if !follow {
                 return Ok(());
             }
-            tokio::time::sleep_until(sent + PACE).await;
+            tokio::time::sleep_until(sent + pace(feed.watchers())).await;
             loop {
                 tokio::select! {
                     changed = position.changed() => {
@@ -219,6 +222,11 @@ impl Pump<'_> {
     }
 }
 
+/// Returns the shortest time between two chunks of a stream, with this number of streams.
+fn pace(streams: usize) -> Duration {
+    PACE + PACE_OF_OTHERS * u32::try_from(streams.saturating_sub(1)).unwrap_or(u32::MAX)
+}
+
 /// Writes the next events, at most about one chunk.
 fn chunk<'a>(items: &mut impl Iterator<Item = &'a Arc<Item>>, format: Format) -> Bytes {
     let mut chunk = BytesMut::new();
@@ -248,6 +256,15 @@ mod tests {
         assert_eq!(kinds("*").unwrap(), ["*"]);
         for wrong in ["", "turn", "turn.*,", "turns.*", "heartbeats"] {
             assert_eq!(kinds(wrong).unwrap_err().code, Code::InvalidRequest, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn all_streams_together_send_a_bounded_number_of_chunks() {
+        assert_eq!((pace(0), pace(1)), (PACE, PACE));
+        for streams in [2_u32, 100, 100_000] {
+            let rate = f64::from(streams) / pace(streams as usize).as_secs_f64();
+            assert!(rate <= 100_000.0, "{streams} streams send {rate} chunks per second");
         }
     }
 

@@ -92,6 +92,11 @@ impl Feed {
         self.shared.watch()
     }
 
+    /// Returns the number of receivers of the cursor.
+    pub fn watchers(&self) -> usize {
+        self.shared.watchers()
+    }
+
     /// Returns why the feed cannot be written now.
     pub fn trouble(&self) -> Option<String> {
         self.shared.lock().trouble.clone()

@@ -85,6 +85,10 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    pub(crate) fn watchers(&self) -> usize {
+        self.position.receiver_count()
+    }
+
     pub(crate) fn watch(&self) -> watch::Receiver<u64> {
         self.position.subscribe()
     }
