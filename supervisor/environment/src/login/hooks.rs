@@ -82,8 +82,9 @@ pub(crate) const TOOLS: &[Tool] = &[
 impl Tool {
     /// Reports whether the text of a start-up file installs the hook. Comments are ignored.
     fn is_installed_by(&self, text: &str) -> bool {
-        let marked = lines(text).any(|line| self.marks.iter().any(|mark| line.contains(mark)));
-        marked || self.plugin.is_some_and(|plugin| plugins(text).any(|word| word == plugin))
+        let is_marked = |mark: &&str| has(text, mark) && lines(text).any(|line| line.contains(*mark));
+        self.marks.iter().any(is_marked)
+            || self.plugin.is_some_and(|plugin| has(text, PLUGINS) && plugins(text).any(|word| word == plugin))
     }
 
     /// Reports whether the tool's own settings below the home directory install the hook.
@@ -133,14 +134,23 @@ fn texts(path: &Path) -> Vec<String> {
     }
 }
 
+/// Reports whether the text has the word anywhere. Start-up files have thousands of lines and few of the words, so this
+/// quick search comes before the search line by line.
+fn has(text: &str, word: &str) -> bool {
+    memchr::memmem::find(text.as_bytes(), word.as_bytes()).is_some()
+}
+
 /// Returns the lines that are not comments.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     text.lines().map(str::trim).filter(|line| !line.starts_with('#'))
 }
 
+/// Begin of the list of plugins in a start-up file of oh-my-zsh.
+const PLUGINS: &str = "plugins=(";
+
 /// Returns the words of `plugins=(...)`, as oh-my-zsh reads it.
 fn plugins(text: &str) -> impl Iterator<Item = &str> {
-    let list = text.split("plugins=(").nth(1).and_then(|behind| behind.split(')').next()).unwrap_or_default();
+    let list = text.split(PLUGINS).nth(1).and_then(|behind| behind.split(')').next()).unwrap_or_default();
     lines(list).flat_map(str::split_whitespace)
 }
 
