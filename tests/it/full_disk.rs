@@ -132,6 +132,23 @@ async fn sessions_are_shown_stopped_and_removed_on_a_full_disk_whoever_writes_th
 }
 
 #[tokio::test]
+async fn a_session_that_is_created_on_a_full_disk_is_refused_and_leaves_nothing() {
+    let Some(small) = Small::new("").await else { return };
+    let daemon = &small.daemon;
+    small.fill();
+    let refused = daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await;
+    assert_eq!((refused.status.as_u16(), refused.problem().code), (503, Code::JournalNotWritable));
+    assert!(refused.problem().detail.contains("No space left"), "{:?}", refused.problem());
+    let list: WholeList = daemon.client.get("/v1/sessions?fields=*").await.expect(200);
+    assert_eq!(list.sessions.len(), 0);
+    let sessions = daemon.state().join("sessions");
+    assert_eq!(small.place.within(move || fs::read_dir(sessions).unwrap().count()), 0);
+    small.free();
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    assert_eq!(session.turn("say again").await.text, "again");
+}
+
+#[tokio::test]
 async fn a_launch_that_is_under_way_is_stopped_on_a_full_disk() {
     let Some(small) = Small::new("").await else { return };
     let daemon = &small.daemon;

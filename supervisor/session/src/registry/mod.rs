@@ -393,8 +393,8 @@ impl Sessions {
             Ok(document) => document,
             Err(error) => {
                 discard(vec![unfinished, directory]).await;
-                return Err(Problem::new(Code::Internal, format!("cannot create the session's files: {error}"))
-                    .hint("check the free space and the permissions of agentd's state directory"));
+                let detail = format!("cannot write the files of the new session: {error}; nothing was changed");
+                return Err(Problem::new(Code::JournalNotWritable, detail).hint(hint::FREE_SPACE));
             }
         };
         let generations = Arc::clone(&self.generations);
