@@ -15,6 +15,9 @@ const IDLE: usize = 5000;
 const OF_ONE: u64 = 24;
 /// Number of connections to the stream of events.
 const RECONNECTS: usize = 10_000;
+/// Memory in KiB that the daemon keeps after the first of these attacks, and in addition after a second one.
+const KEPT_OF_STREAMS: u64 = 40 << 10;
+const KEPT_AGAIN: u64 = 16 << 10;
 /// Memory in KiB of a stream: a chunk, a buffer of hyper, and the events that it holds.
 const OF_STREAM: u64 = 1 << 10;
 /// Number of slow connections, below the limit of one caller.
@@ -110,39 +113,45 @@ fn cursors(present: u64) -> Vec<String> {
 #[ignore = "measures times, so it runs alone: .ci/run"]
 async fn ten_thousand_streams_with_hostile_cursors_begin_and_break_off() {
     let mut target = Target::with("").await;
+    target.kept = KEPT_OF_STREAMS;
     let socket = target.socket();
     let last = target.daemon.client.get("/v1/events?follow=false&last=1").await;
     let last: serde_json::Value = serde_json::from_slice(last.body.trim_ascii()).unwrap();
     let cursors = Arc::new(cursors(last["cursor"].as_u64().expect("an event has a cursor")));
     let served = Arc::new(AtomicUsize::new(0));
-    let attack = crowd(RECONNECTS, |number| {
-        let (socket, cursors, served) = (socket.clone(), Arc::clone(&cursors), Arc::clone(&served));
-        async move {
-            let cursor = &cursors[number / 4 % cursors.len()];
-            let follow = ["", "?follow=false"][number / 4 / cursors.len() % 2];
-            let head = match number % 4 {
-                0 => format!("GET /v1/events{follow} HTTP/1.1\r\nlast-event-id: {cursor}\r\n"),
-                1 => format!(
-                    "GET /v1/events{follow} HTTP/1.1\r\naccept: text/event-stream\r\nlast-event-id: {cursor}\r\n"
-                ),
-                2 => format!("GET /v1/events?after={} HTTP/1.1\r\n", cursor.replace(' ', "%20")),
-                _ => format!("GET /v1/events?before={} HTTP/1.1\r\n", cursor.replace(' ', "%20")),
-            };
-            let mut stream = connect(&socket).await;
-            let _ = stream.write_all(format!("{head}host: agentd\r\n\r\n").as_bytes()).await;
-            if number % 3 == 0 {
-                // This client is gone before the answer.
-                return;
+    let attack = || {
+        crowd(RECONNECTS, |number| {
+            let (socket, cursors, served) = (socket.clone(), Arc::clone(&cursors), Arc::clone(&served));
+            async move {
+                let cursor = &cursors[number / 4 % cursors.len()];
+                let follow = ["", "?follow=false"][number / 4 / cursors.len() % 2];
+                let head = match number % 4 {
+                    0 => format!("GET /v1/events{follow} HTTP/1.1\r\nlast-event-id: {cursor}\r\n"),
+                    1 => format!(
+                        "GET /v1/events{follow} HTTP/1.1\r\naccept: text/event-stream\r\nlast-event-id: {cursor}\r\n"
+                    ),
+                    2 => format!("GET /v1/events?after={} HTTP/1.1\r\n", cursor.replace(' ', "%20")),
+                    _ => format!("GET /v1/events?before={} HTTP/1.1\r\n", cursor.replace(' ', "%20")),
+                };
+                let mut stream = connect(&socket).await;
+                let _ = stream.write_all(format!("{head}host: agentd\r\n\r\n").as_bytes()).await;
+                if number % 3 == 0 {
+                    // This client is gone before the answer.
+                    return;
+                }
+                let mut answer = vec![0; 4096];
+                let length = within("an answer", stream.read(&mut answer)).await.unwrap_or(0);
+                let answer = String::from_utf8_lossy(&answer[..length]);
+                let status = answer.get(9..12).unwrap_or_default();
+                assert!(matches!(status, "" | "200" | "400" | "414" | "431" | "503"), "{cursor}: {answer}");
+                served.fetch_add(usize::from(status == "200"), Ordering::Relaxed);
             }
-            let mut answer = vec![0; 4096];
-            let length = within("an answer", stream.read(&mut answer)).await.unwrap_or(0);
-            let answer = String::from_utf8_lossy(&answer[..length]);
-            let status = answer.get(9..12).unwrap_or_default();
-            assert!(matches!(status, "" | "200" | "400" | "414" | "431" | "503"), "{cursor}: {answer}");
-            served.fetch_add(usize::from(status == "200"), Ordering::Relaxed);
-        }
-    });
-    target.holds("streams", OF_STREAM * AT_ONCE as u64, attack).await;
+        })
+    };
+    target.holds("streams", OF_STREAM * AT_ONCE as u64, attack()).await;
+    // The memory that the allocator keeps of the first streams serves the others.
+    target.begin_again(KEPT_AGAIN);
+    target.holds("streams again", OF_STREAM * AT_ONCE as u64, attack()).await;
     let served = served.load(Ordering::Relaxed);
     assert!(served > RECONNECTS / 8, "only {served} streams began");
 }

@@ -102,6 +102,11 @@ impl Target {
         Self { daemon, neighbour, quiet, before, kept: KEPT }
     }
 
+    /// Measures the next attack against the present memory, of which it may keep this much more in KiB.
+    fn begin_again(&mut self, kept: u64) {
+        (self.before, self.kept) = (process::resident(self.daemon.pid()), kept);
+    }
+
     fn socket(&self) -> PathBuf {
         self.daemon.client.socket().to_owned()
     }
