@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::{Child, Command, Output, Stdio};
 
-use super::{Daemon, within};
+use super::{Daemon, paths, within};
 
 /// Result of a command.
 #[derive(Debug)]
@@ -22,7 +22,7 @@ impl Said {
 
 /// Builds the command with pipes for its output and an empty standard input.
 pub(crate) fn agentctl(daemon: &Daemon, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    let mut command = Command::new(paths::agentctl());
     command.env_clear().env("AGENTD_SOCKET", daemon.client.socket()).current_dir(daemon.work());
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command

@@ -14,7 +14,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tokio::net::UnixStream;
 
-use super::{Client, Session, process, scripted_agent, session, until};
+use super::{Client, Session, paths, process, scripted_agent, session, until};
 
 /// A daemon with all files that it and its sessions need. Dropping the value kills every process of its directory.
 pub(crate) struct Daemon {
@@ -56,13 +56,13 @@ impl Daemon {
             .expect("the profile is written");
         let client = Client::new(root.join("run/control.sock"));
         let environment = vec![("PATH".into(), "/usr/local/bin:/usr/bin:/bin".into())];
-        let program = env!("CARGO_BIN_EXE_agentd").into();
+        let program = paths::agentd().into();
         Self {
             directory,
             child: None,
             program,
             entrance: Vec::new(),
-            cache: Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache"),
+            cache: paths::kept().join("agentd-cache"),
             environment,
             client,
         }

@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use agentd_api::{Event, SessionId};
@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::{journal, process, scripted_agent, until};
+use super::{journal, paths, process, scripted_agent, until};
 
 /// User id of `worker`, as tests/systemd/setup creates it.
 const UID: &str = "4711";
@@ -30,8 +30,8 @@ impl Lab {
     /// Boots the system, and waits until the user's manager runs.
     pub(crate) async fn boot() -> Self {
         let directory = tempfile::Builder::new().prefix("agentd-lab-").tempdir().expect("a temporary directory");
-        let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the project is there");
-        let binaries = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().expect("a program is in a directory");
+        let project = paths::checkout().to_owned();
+        let binaries = paths::programs();
         let log = File::create(directory.path().join("log")).expect("the log can be made");
         // The test's thread is the parent. If the thread ends without dropping the lab, the lab ends too.
         let boot = Command::new("setpriv")
@@ -147,7 +147,7 @@ impl Lab {
         for program in ["agentd", "agentd-keeper", "agentctl"] {
             self.root(&["mv", &format!("/home/worker/.local/bin/{program}"), "/usr/local/bin/"]);
         }
-        let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units/systemd/system");
+        let units = paths::checkout().join("units/systemd/system");
         for unit in ["agentd@.service", "agentd@.socket"] {
             fs::copy(units.join(unit), self.path("/etc/systemd/system").join(unit)).expect("the unit can be copied");
         }

@@ -14,6 +14,7 @@ pub(crate) mod lab;
 #[path = "../agents/model_server.rs"]
 pub(crate) mod model_server;
 pub(crate) mod openmetrics;
+pub(crate) mod paths;
 pub(crate) mod planted;
 pub(crate) mod process;
 pub(crate) mod quote;
@@ -57,7 +58,7 @@ pub(crate) async fn until(what: &str, mut condition: impl FnMut() -> bool) {
 
 /// Returns the path of the scripted agent (tests/agents/scripted.rs), an example of the package `agentd`.
 pub(crate) fn scripted_agent() -> PathBuf {
-    let path = PathBuf::from(env!("CARGO_BIN_EXE_agentd")).with_file_name("examples").join("scripted-agent");
+    let path = paths::programs().join("examples").join("scripted-agent");
     assert!(
         path.exists(),
         "{} is missing: plain `cargo test` builds it, `cargo test --test it` does not; \

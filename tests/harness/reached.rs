@@ -9,9 +9,11 @@ use std::sync::{Mutex, PoisonError};
 use agentd_api::problem::Problem;
 use agentd_api::route;
 
+use super::paths;
+
 /// Returns the directory of the records, one file for each test program.
 pub(crate) fn directory() -> PathBuf {
-    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("reached")
+    paths::kept().join("reached")
 }
 
 /// Records a refusal. Does nothing for another body, and for a path without a route.

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use super::paths;
+
 fn missing<T>(what: &str, reason: &str) -> Option<T> {
     let required = std::env::var("AGENTD_TEST_REQUIRE").unwrap_or_default();
     assert!(!required.split(',').any(|name| name == what), "{what} is required by AGENTD_TEST_REQUIRE, but {reason}");
@@ -173,7 +175,7 @@ pub(crate) fn rust_guests() -> Option<Vec<(&'static str, PathBuf)>> {
     if target.exists() {
         return Some(Vec::new());
     }
-    let unpacked = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/target/debian-rust");
+    let unpacked = || paths::checkout().join("plugins/target/debian-rust");
     let debian = std::env::var_os("AGENTD_DEBIAN_RUST").map_or_else(unpacked, PathBuf::from);
     if debian.join("version").exists() {
         return Some(vec![("AGENTD_DEBIAN_RUST", debian)]);
@@ -257,7 +259,7 @@ pub(crate) fn namespaces() -> Option<()> {
 /// Requires a kernel with all features of the isolation level `guard`.
 #[cfg(target_os = "linux")]
 pub(crate) fn guard() -> Option<()> {
-    let said = Command::new(env!("CARGO_BIN_EXE_agentd-keeper")).arg("isolation").output();
+    let said = Command::new(paths::keeper()).arg("isolation").output();
     let said = said.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     match said.as_deref() {
         Ok(r#"{"missing":[]}"#) => Some(()),

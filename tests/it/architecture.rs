@@ -1,10 +1,12 @@
 //! The walls between the crates (docs/internals/layout.md), read from the manifests.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+use crate::harness::paths;
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    paths::checkout().to_owned()
 }
 
 /// Returns the text of every Rust file below a directory, by its path from the root.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session};
+use crate::harness::{Daemon, Session, paths};
 
 /// Returns the records of the calls whose path has this end, oldest first.
 async fn calls(daemon: &Daemon, query: &str, end: &str) -> Vec<AuditRecord> {
@@ -112,7 +112,7 @@ async fn an_agents_own_calls_are_recorded_with_its_session() {
     let daemon = Daemon::start().await;
     let spec = SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) };
     let session = daemon.session(&spec).await;
-    let (agentctl, socket) = (quoted(env!("CARGO_BIN_EXE_agentctl")), quoted(daemon.client.socket()));
+    let (agentctl, socket) = (quoted(paths::agentctl()), quoted(daemon.client.socket()));
     session.turn(&format!("tool {agentctl} --socket {socket} drain --no-wait 2>&1")).await;
     let drains = calls(&daemon, &format!("?session={}", session.id), "/v1/drain").await;
     let [drain] = drains.as_slice() else { panic!("{drains:#?}") };

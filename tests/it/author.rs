@@ -2,16 +2,16 @@
 //! installed. Each tool also gets files that it must refuse, and its message is checked.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use agentd_api::plugin_tool::{CaseOutcome, Check, Inspection, TestRun};
 use tempfile::TempDir;
 
-use crate::harness::{Daemon, require};
+use crate::harness::{Daemon, paths, require};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+    paths::checkout().to_owned()
 }
 
 /// Returns the path of a built-in provider's component. It serves as an author's finished plugin.
@@ -46,16 +46,16 @@ impl Author {
         let mut command = Command::new(program);
         command
             .env("CONFIGURATION_DIRECTORY", self.path("config"))
-            .env("CACHE_DIRECTORY", Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache"))
+            .env("CACHE_DIRECTORY", paths::kept().join("agentd-cache"))
             .env("AGENTD_SOCKET", self.path("no.sock"))
-            .env("AGENTCTL", env!("CARGO_BIN_EXE_agentctl"))
+            .env("AGENTCTL", paths::agentctl())
             .current_dir(self.directory.path())
             .stdin(Stdio::null());
         command
     }
 
     fn agentctl<S: AsRef<std::ffi::OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Said {
-        let output = self.command(env!("CARGO_BIN_EXE_agentctl")).arg("plugin").args(arguments).output().unwrap();
+        let output = self.command(paths::agentctl()).arg("plugin").args(arguments).output().unwrap();
         Said::from(output)
     }
 }
@@ -336,7 +336,7 @@ async fn a_case_is_taken_from_a_session_without_its_secrets() {
     let author = Author::new();
     let id = session.id.to_string();
     let case = |more: &[&str]| {
-        let mut command = author.command(env!("CARGO_BIN_EXE_agentctl"));
+        let mut command = author.command(paths::agentctl());
         command.env("AGENTD_SOCKET", daemon.client.socket()).args(["plugin", "case", &id]).args(more);
         Said::from(command.output().unwrap())
     };

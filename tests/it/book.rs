@@ -11,8 +11,10 @@ use std::process::Command;
 
 use agentd_api::configuration::ConfigurationCheck;
 
+use crate::harness::paths;
+
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    paths::checkout().to_owned()
 }
 
 fn read(path: &Path) -> String {
@@ -269,7 +271,7 @@ fn files(directory: &Path) -> Vec<PathBuf> {
 
 /// Lets agentd check files in an empty home, as `agentctl config check` does.
 fn check(home: &Path, system: bool, files: &[PathBuf]) -> ConfigurationCheck {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentctl"))
+    let output = Command::new(paths::agentctl())
         .args(["config", "check", "--json"])
         .args(system.then_some("--system"))
         .args(files)

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::net::TcpListener;
-use std::path::Path;
 
 use agentd_api::environment::EnvironmentView;
 use agentd_api::session::{ConditionType, Phase, SessionSpec};
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::planted::{Planted, found_below, found_in};
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, require};
+use crate::harness::{Daemon, Session, paths, require};
 
 /// A file of `plugins/whitelist/families`.
 #[derive(Deserialize)]
@@ -34,7 +33,7 @@ struct Family {
 
 /// Every family by its name.
 fn families() -> BTreeMap<String, Family> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../plugins/whitelist/families");
+    let folder = paths::checkout().join("plugins/whitelist/families");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let family = |path: std::path::PathBuf| {
         let text = fs::read_to_string(&path).unwrap();

@@ -12,7 +12,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::{UnixListener, UnixStream};
 
-use crate::harness::{Daemon, require, until};
+use crate::harness::{Daemon, paths, require, until};
 
 /// Maximum number of lines of a dashboard.
 const LONGEST: usize = 60;
@@ -66,7 +66,7 @@ struct Dashboard {
 impl Dashboard {
     fn start(daemon: &Daemon, program: &str, file: &str, socket: &Path) -> Self {
         use std::os::unix::process::CommandExt as _;
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/dashboards").join(file);
+        let file = paths::checkout().join("docs/dashboards").join(file);
         let output = daemon.root().join("dashboard");
         let child = Command::new(program)
             .arg(file)
@@ -163,7 +163,7 @@ async fn the_dashboard_in_python_shows_everything_over_a_restart() {
 
 #[test]
 fn the_dashboards_are_short_and_make_no_call_but_that_of_the_feed() {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/dashboards");
+    let directory = paths::checkout().join("docs/dashboards");
     for file in ["dashboard.sh", "dashboard.py"] {
         let text = fs::read_to_string(directory.join(file)).unwrap();
         assert!(text.lines().count() <= LONGEST, "{file} has more than {LONGEST} lines");

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use crate::harness::quote::quoted;
-use crate::harness::require;
+use crate::harness::{paths, require};
 
 /// Runs a program in an environment that has only `PATH` and a home.
 fn run(program: impl AsRef<Path>, arguments: &[&str], home: &Path) -> Output {
@@ -24,7 +24,7 @@ fn printed(output: &Output) -> String {
 }
 
 fn agentctl(arguments: &[&str], home: &Path) -> String {
-    printed(&run(env!("CARGO_BIN_EXE_agentctl"), arguments, home))
+    printed(&run(paths::agentctl(), arguments, home))
 }
 
 /// Writes the completion script of `shell` into a home, and runs `line` in `program` after it has loaded the script.
@@ -119,7 +119,7 @@ fn every_command_has_a_man_page_that_renders_without_a_warning() {
         assert!(page(&format!("agentctl-{command}.1")).contains("\n.SH SYNOPSIS\n"), "{command}");
     }
     assert!(!pages.join("agentctl-demo-agent.1").exists(), "the help does not show this command");
-    let daemon = printed(&run(env!("CARGO_BIN_EXE_agentd"), &["man"], home.path()));
+    let daemon = printed(&run(paths::agentd(), &["man"], home.path()));
     assert!(daemon.starts_with(".ie") && daemon.contains(".TH agentd 8"), "{daemon}");
     assert!(daemon.contains("\\-\\-runtime\\-dir"), "the options of serve: {daemon}");
     fs::write(pages.join("agentd.8"), daemon).expect("the home is writable");

@@ -7,7 +7,7 @@ use agentd_api::session::{PermissionPolicy, Phase, RestartPolicy, SessionSpec, S
 
 use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, process, until};
+use crate::harness::{Daemon, Session, paths, process, until};
 
 fn stops(session: &Session) -> Vec<String> {
     let reason = |body| match body {
@@ -123,7 +123,7 @@ async fn an_agent_cannot_end_the_others_work() {
     let daemon = Daemon::start().await;
     let spec = SessionSpec { permissions: PermissionPolicy::Allow, ..daemon.scripted(&[]) };
     let session = daemon.session(&spec).await;
-    let (agentctl, socket) = (quoted(env!("CARGO_BIN_EXE_agentctl")), quoted(daemon.client.socket()));
+    let (agentctl, socket) = (quoted(paths::agentctl()), quoted(daemon.client.socket()));
     let turn = session.turn(&format!("tool {agentctl} --socket {socket} drain --no-wait 2>&1")).await;
     assert!(turn.text.contains("the call comes from inside the session"), "{}", turn.text);
     assert!(!daemon.client.get("/v1/drain").await.expect::<DrainView>(200).draining);

@@ -26,7 +26,7 @@ use serde_json::json;
 use tokio::sync::{Mutex, Semaphore};
 
 use crate::harness::session::said;
-use crate::harness::{Client, Daemon, LIMIT, journal, process, until};
+use crate::harness::{Client, Daemon, LIMIT, journal, paths, process, until};
 use crate::staleness::git;
 use crate::workflow::describe;
 
@@ -489,8 +489,7 @@ fn half_written(directory: &Path) -> Vec<PathBuf> {
 }
 
 fn points() -> Vec<String> {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().expect("agentd can be executed");
+    let output = Command::new(paths::agentd()).arg("fault-points").output().expect("agentd can be executed");
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stdout).expect("names are text").lines().map(str::to_owned).collect()
 }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::harness::ctl::{Said, agentctl, ctl, end_of};
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, scripted_agent, until, within};
+use crate::harness::{Daemon, paths, scripted_agent, until, within};
 
 fn file(daemon: &Daemon) -> PathBuf {
     daemon.root().join("config/agentd.toml")
@@ -198,7 +198,7 @@ async fn a_file_with_a_mistake_is_left_alone_and_one_that_is_not_there_is_made()
 async fn a_start_up_file_that_calls_agentctl_is_answered_at_once_and_the_launch_goes_on() {
     let daemon = Daemon::start().await;
     let first = daemon.session(&daemon.scripted(&[])).await;
-    let (log, program) = (daemon.root().join("said"), PathBuf::from(env!("CARGO_BIN_EXE_agentctl")));
+    let (log, program) = (daemon.root().join("said"), PathBuf::from(paths::agentctl()));
     let socket = quoted(daemon.client.socket());
     let mut profile = format!("export AGENTD_SOCKET={socket}\n");
     let id = first.id.as_str();

@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 
 use crate::harness::ctl::{Said, agentctl, end_of};
 use crate::harness::sshd::Sshd;
-use crate::harness::{Daemon, Session, process, until, within};
+use crate::harness::{Daemon, Session, paths, process, until, within};
 
 /// This machine and, through ssh, the machine `far` with another daemon.
 struct Fleet {
@@ -39,7 +39,7 @@ impl Fleet {
 
     /// Names a machine in `hosts.toml`.
     fn add(&mut self, name: &str, address: &str, socket: Option<&str>) {
-        let program = env!("CARGO_BIN_EXE_agentctl");
+        let program = paths::agentctl();
         let socket = socket.map(|socket| format!("socket = {socket:?}\n")).unwrap_or_default();
         let table = format!("[hosts.{name}]\naddress = {address:?}\nprogram = {program:?}\n{socket}");
         self.hosts.push_str(&table);

@@ -10,7 +10,7 @@ use agentd_api::session::{Phase, SessionView};
 use crate::harness::ctl::{Said, agentctl, end_of};
 use crate::harness::sshd::Sshd;
 use crate::harness::terminal::Terminal;
-use crate::harness::{Daemon, process, until};
+use crate::harness::{Daemon, paths, process, until};
 
 /// A daemon, and an sshd through which the machine `lab` reaches it.
 struct Lab {
@@ -37,7 +37,7 @@ impl Lab {
         command.env_remove("AGENTD_SOCKET").args(arguments);
         command.env("PATH", format!("{}:/usr/bin:/bin", self.bin.display()));
         command.env("XDG_RUNTIME_DIR", self.daemon.root().join("x"));
-        command.env("AGENTD_HOST_PROGRAM", env!("CARGO_BIN_EXE_agentctl"));
+        command.env("AGENTD_HOST_PROGRAM", paths::agentctl());
         command
     }
 
@@ -129,7 +129,7 @@ async fn an_attachment_continues_after_its_connection_was_killed_in_the_middle_o
 async fn a_named_machine_is_reached_by_its_name_and_as_the_default() {
     let Some(lab) = Lab::start("").await else { return };
     let session = lab.daemon.session(&lab.daemon.scripted(&[])).await;
-    let program = env!("CARGO_BIN_EXE_agentctl");
+    let program = paths::agentctl();
     for arguments in [&["host", "add", "far", "root@lab", "--program", program][..], &["host", "use", "far"]] {
         let said = lab.plain(arguments).await;
         assert_eq!(said.parts(), (Some(0), String::new(), String::new()));

@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 
 use crate::harness::requests::meanwhile;
 use crate::harness::session::said;
-use crate::harness::{Daemon, Session, journal, process, require, until};
+use crate::harness::{Daemon, Session, journal, paths, process, require, until};
 
 const PROGRAMS: [&str; 3] = ["agentd", "agentd-keeper", "agentctl"];
 
@@ -111,7 +111,7 @@ async fn no_request_is_refused_while_the_daemon_is_restarted_killed_and_replaced
     let programs = container.daemon.root().join("bin");
     fs::create_dir(&programs).unwrap();
     let place = |name: &str| {
-        let built = PathBuf::from(env!("CARGO_BIN_EXE_agentd")).with_file_name(name);
+        let built = paths::programs().join(name);
         let new = programs.join("new");
         fs::copy(&built, &new).unwrap();
         fs::rename(new, programs.join(name)).unwrap();

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::harness::{Daemon, journal, process, within};
+use crate::harness::{Daemon, journal, paths, process, within};
 
 /// A home of its own, and the directories of the XDG Base Directory Specification in it.
 struct Home(tempfile::TempDir);
@@ -25,7 +25,7 @@ impl Home {
     }
 
     fn agentctl(&self) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+        let mut command = Command::new(paths::agentctl());
         command
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
@@ -33,7 +33,7 @@ impl Home {
             .env("XDG_RUNTIME_DIR", self.root().join("run"))
             .env("XDG_CONFIG_HOME", self.root().join("config"))
             .env("XDG_STATE_HOME", self.root().join("state"))
-            .env("XDG_CACHE_HOME", Path::new(env!("CARGO_TARGET_TMPDIR")).join("xdg-cache"))
+            .env("XDG_CACHE_HOME", paths::kept().join("xdg-cache"))
             .current_dir(self.root().join("work"))
             .stdin(std::process::Stdio::null());
         command
@@ -106,7 +106,7 @@ async fn agentctl_does_everything_that_its_daemon_does_and_says_it_in_json() {
 #[tokio::test]
 async fn a_run_of_a_command_of_ones_own_ends_with_the_turn() {
     let daemon = Daemon::start().await;
-    let mut run = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    let mut run = Command::new(paths::agentctl());
     run.env_clear()
         .env("AGENTD_SOCKET", daemon.client.socket())
         .current_dir(daemon.work())

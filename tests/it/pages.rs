@@ -12,6 +12,8 @@ use std::process::{Command, Stdio};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use pulldown_cmark::{CodeBlockKind, Event, Parser, Tag, TagEnd};
 
+use crate::harness::paths;
+
 /// Programs of the system that a block of a page may run.
 const OF_THE_SYSTEM: &[&str] = &[
     "cd",
@@ -31,7 +33,7 @@ const OF_THE_SYSTEM: &[&str] = &[
 ];
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+    paths::checkout().to_owned()
 }
 
 /// Returns the pages of the project: at the top, in the book, and beside the code that they describe.
@@ -169,7 +171,7 @@ fn agentctl(words: &[String], in_block: bool) -> Result<(), String> {
 /// Checks that agentd knows the subcommand, and each option.
 fn agentd(words: &[String]) -> Result<(), String> {
     let subcommand = words.get(1).filter(|word| !word.starts_with('-'));
-    let output = Command::new(env!("CARGO_BIN_EXE_agentd"))
+    let output = Command::new(paths::agentd())
         .args(subcommand)
         .arg("--help")
         .env_clear()

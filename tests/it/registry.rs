@@ -1,9 +1,11 @@
 //! The entry for the public registry of the Agent Client Protocol, `units/registry/agentd/`. The rules are those of
 //! agentclientprotocol/registry: `FORMAT.md`, `agent.schema.json` and the check in `build_registry.py`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
+
+use crate::harness::paths;
 
 /// The target of each platform of the registry, as `.ci/archive` names it.
 const PLATFORMS: [(&str, &str); 4] = [
@@ -14,7 +16,7 @@ const PLATFORMS: [(&str, &str); 4] = [
 ];
 
 fn file(name: &str) -> String {
-    let path: PathBuf = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units/registry/agentd").join(name);
+    let path: PathBuf = paths::checkout().join("units/registry/agentd").join(name);
     std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

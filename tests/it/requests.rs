@@ -8,7 +8,7 @@ use agentd_api::session::{PromptAccepted, SessionView};
 use agentd_api::{Code, Problem};
 use serde::de::DeserializeOwned;
 
-use crate::harness::{Daemon, Session, until};
+use crate::harness::{Daemon, Session, paths, until};
 
 /// Sends a request with an idempotency key, and returns the status and the document.
 async fn keyed<T: DeserializeOwned>(daemon: &Daemon, path: &str, key: &str, body: &str) -> (u16, T) {
@@ -114,11 +114,9 @@ async fn programs_replaced_under_a_running_daemon_take_over_with_nothing_lost() 
     let programs = daemon.root().join("bin");
     fs::create_dir(&programs).unwrap();
     let install = |suffix: &str| {
-        for (name, path) in [
-            ("agentd", env!("CARGO_BIN_EXE_agentd")),
-            ("agentd-keeper", env!("CARGO_BIN_EXE_agentd-keeper")),
-            ("agentctl", env!("CARGO_BIN_EXE_agentctl")),
-        ] {
+        for (name, path) in
+            [("agentd", paths::agentd()), ("agentd-keeper", paths::keeper()), ("agentctl", paths::agentctl())]
+        {
             // As in an installation, a new file replaces the old file under its name.
             let new = programs.join(format!("{name}{suffix}"));
             fs::copy(path, &new).unwrap();
@@ -152,7 +150,7 @@ async fn programs_replaced_under_a_running_daemon_take_over_with_nothing_lost() 
 #[tokio::test]
 async fn a_program_that_is_no_agentd_is_not_called_safe() {
     let daemon = Daemon::start().await;
-    let check = Command::new(env!("CARGO_BIN_EXE_agentctl"))
+    let check = Command::new(paths::agentctl())
         .args(["--socket".as_ref(), daemon.client.socket().as_os_str(), "upgrade-check".as_ref(), "/bin/true".as_ref()])
         .output()
         .unwrap();

@@ -1,6 +1,5 @@
 //! The crate `agentd-client` against a real daemon: its example, refusals, and streams over a crash.
 
-use std::path::PathBuf;
 use std::process::Stdio;
 
 use agentd_api::Code;
@@ -9,7 +8,7 @@ use agentd_api::route::call;
 use agentd_client::{Client, EventStream, FeedQuery, FeedStream, Next, Patience, StreamStart, patiently};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use crate::harness::{Daemon, Session, within};
+use crate::harness::{Daemon, Session, paths, within};
 
 fn client(daemon: &Daemon) -> Client {
     Client::new(daemon.client.socket())
@@ -19,7 +18,7 @@ fn client(daemon: &Daemon) -> Client {
 async fn the_example_prints_the_sessions_that_need_a_person_and_each_change() {
     let daemon = Daemon::start().await;
     let first = daemon.failed("first").await;
-    let program = PathBuf::from(env!("CARGO_BIN_EXE_agentd")).with_file_name("examples").join("attention");
+    let program = paths::programs().join("examples").join("attention");
     assert!(program.exists(), "plain `cargo test --workspace` builds {}", program.display());
     let mut command = tokio::process::Command::new(program);
     command.arg(daemon.client.socket()).stdout(Stdio::piped()).kill_on_drop(true);

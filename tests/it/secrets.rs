@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::harness::ctl::{Said, ctl};
 use crate::harness::planted::{Planted, Watch, found_below, found_in};
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, journal, process, until};
+use crate::harness::{Daemon, Session, journal, paths, process, until};
 
 /// Writes a file that only its owner can read.
 pub(crate) fn private(path: &Path, content: &str) {
@@ -154,7 +154,7 @@ impl All {
 fn leaks(daemon: &Daemon, planted: &[Planted]) -> Vec<String> {
     let mut leaks = found_below(&daemon.state(), planted);
     leaks.extend(found_below(&daemon.root().join("run"), planted));
-    leaks.extend(found_below(&Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache"), planted));
+    leaks.extend(found_below(&paths::kept().join("agentd-cache"), planted));
     let log = fs::read(daemon.root().join("agentd.log")).expect("the daemon has a log");
     leaks.extend(found_in(&log, planted).into_iter().map(|name| format!("the log: {name}")));
     leaks

@@ -10,8 +10,8 @@ use agentd_api::SessionId;
 use serde_json::{Value, json};
 
 use crate::harness::lab::Lab;
-use crate::harness::require;
 use crate::harness::session::said;
+use crate::harness::{paths, require};
 
 const BUILD: &str = "/home/worker/build";
 
@@ -253,7 +253,7 @@ fn an_install_that_is_interrupted_leaves_everything_as_it_was() {
                     case $* in *'enable agentd.socket') kill -INT $PPID;; esac\n";
     fs::write(bin.join("systemctl"), stand_in).expect("it is empty");
     fs::set_permissions(bin.join("systemctl"), Permissions::from_mode(0o755)).expect("it is ours");
-    let output = Command::new(Path::new(env!("CARGO_BIN_EXE_agentd")).with_file_name("agentctl"))
+    let output = Command::new(paths::agentctl())
         .arg("--socket")
         .arg(root.path().join("none.sock"))
         .args(["service", "install", "--manager", "systemd", "--no-linger"])

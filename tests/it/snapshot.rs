@@ -13,7 +13,7 @@ use agentd_api::snapshot::{LoginSnapshotView, SnapshotList, SnapshotState, Termi
 use serde_json::json;
 
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session};
+use crate::harness::{Daemon, Session, paths};
 
 async fn variables(session: &Session) -> BTreeMap<String, String> {
     let text = session.turn("env").await.text;
@@ -85,7 +85,7 @@ fn holds(directory: &Path, needle: &str) -> Option<PathBuf> {
 }
 
 fn agentctl(daemon: &Daemon, args: &[&str]) -> (String, String, bool) {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentctl"))
+    let output = Command::new(paths::agentctl())
         .args(["--socket".as_ref(), daemon.client.socket().as_os_str()])
         .args(args)
         .env_clear()
@@ -168,7 +168,7 @@ async fn where_the_login_shell_fails_the_last_good_one_is_given_and_the_session_
         assert_eq!(status(&daemon).await.state, SnapshotState::Stale);
     }
     assert_eq!(holds(&daemon.state(), "needle-of-a-shell"), None);
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache/snapshots");
+    let cache = paths::kept().join("agentd-cache/snapshots");
     assert_eq!(holds(&cache, "needle-of-a-shell"), None);
     for file in std::fs::read_dir(&cache).unwrap().flatten() {
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o077, 0, "{}", file.path().display());

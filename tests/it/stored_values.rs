@@ -2,7 +2,7 @@
 //! are in no file on the disk.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 use agentd_api::environment::{EnvironmentSpec, SnapshotSource};
@@ -10,9 +10,9 @@ use agentd_api::session::{ConditionType, SessionSpec};
 use agentd_api::snapshot::TerminalSnapshotView;
 use serde_json::json;
 
-use crate::harness::Daemon;
 use crate::harness::planted::{Planted, found_below, found_in};
 use crate::harness::quote::quoted;
+use crate::harness::{Daemon, paths};
 
 /// Names and formats of secrets. The rule for names of secrets matches no name here, and the rules for values match few
 /// of the formats.
@@ -67,7 +67,7 @@ fn from(daemon: &Daemon, source: SnapshotSource, snapshot: Option<&str>) -> Sess
 
 /// Returns the secrets that a file of the daemon contains, or a file of the machine that was written since this time.
 fn on_disk(daemon: &Daemon, planted: &[Planted], since: SystemTime) -> Vec<String> {
-    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-cache/snapshots");
+    let cache = paths::kept().join("agentd-cache/snapshots");
     let mut found = found_below(&cache, planted);
     for place in ["state", "run", "config", "work"] {
         found.extend(found_below(&daemon.root().join(place), planted));

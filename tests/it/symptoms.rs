@@ -10,7 +10,7 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::session::SessionSpec;
 
 use crate::harness::ctl::{Said, ctl, end_of};
-use crate::harness::{Daemon, Session};
+use crate::harness::{Daemon, Session, paths};
 
 const PAGE: &str = include_str!("../../docs/environment.md");
 
@@ -48,7 +48,7 @@ impl Terminal<'_> {
     /// Runs a line that the person types.
     async fn run(&self, line: &str) -> Said {
         let mut command = std::process::Command::new("/bin/sh");
-        let programs = Path::new(env!("CARGO_BIN_EXE_agentctl")).parent().expect("it is in a directory");
+        let programs = paths::programs();
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", programs.display());
         command.args(["-c", line]).env_clear().env("PATH", path).env("HOME", self.daemon.home());
         command.env("AGENTD_SOCKET", self.daemon.client.socket()).env("TERM", "xterm-256color");
@@ -135,7 +135,7 @@ async fn gcc_of_this_project_in_each_login_shell() {
         let toolchain = daemon.home().join("toolchains/gcc-13/bin");
         program(&toolchain.join("gcc"));
         let (session, directory) = work(&daemon).await;
-        let programs = Path::new(env!("CARGO_BIN_EXE_agentctl")).parent().unwrap();
+        let programs = paths::programs();
         let path = format!("{}:{}:/usr/bin:/bin", toolchain.display(), programs.display());
         let terminal = Terminal { daemon: &daemon, directory, variables: vec![("PATH", path)] };
         terminal.follow("The agent uses another gcc than the project").await;

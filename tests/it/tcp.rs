@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::harness::planted::{Planted, found_below};
-use crate::harness::{Daemon, until, within};
+use crate::harness::{Daemon, paths, until, within};
 
 /// A daemon that listens on a free port, with its own token.
 struct Listening {
@@ -65,7 +65,7 @@ impl Listening {
     }
 
     fn agentctl(&self, arguments: &[&str], token_file: &str) -> std::process::Output {
-        Command::new(env!("CARGO_BIN_EXE_agentctl"))
+        Command::new(paths::agentctl())
             .args(arguments)
             .env_clear()
             .env("AGENTD_URL", format!("http://{}", self.address))

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use crate::editor::Editor;
 use crate::harness::ctl::ctl;
-use crate::harness::{Daemon, Session, scripted_agent, session};
+use crate::harness::{Daemon, Session, paths, scripted_agent, session};
 
 fn transcripts() -> Vec<PathBuf> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/transcripts");
+    let directory = paths::checkout().join("tests/fixtures/transcripts");
     let mut files: Vec<PathBuf> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
     files

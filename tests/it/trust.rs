@@ -13,9 +13,9 @@ use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase};
 use agentd_api::{Code, Problem};
 use serde_json::json;
 
-use crate::harness::Daemon;
 use crate::harness::client::in_query;
 use crate::harness::quote::quoted;
+use crate::harness::{Daemon, paths};
 
 /// A directory with a script, and the canary file that the script creates.
 struct Yard<'a> {
@@ -240,7 +240,7 @@ async fn approvals_outlive_the_daemon_and_what_was_approved_is_for_its_owner_alo
 
 /// Runs `agentctl` with this daemon, without a terminal.
 fn agentctl(daemon: &Daemon, args: &[&str]) -> (i32, String, String) {
-    let program = Path::new(env!("CARGO_BIN_EXE_agentd")).with_file_name("agentctl");
+    let program = paths::agentctl();
     let output = Command::new(program)
         .arg("--socket")
         .arg(daemon.client.socket())

@@ -5,7 +5,7 @@
 use std::fs;
 use std::io::Cursor;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use plist::{Dictionary, Value};
@@ -31,6 +31,8 @@ enum Form {
 }
 
 use Form::{All, Either, Flag, Number, Table, Text, Texts, Word};
+
+use crate::harness::paths;
 
 const ANY: u64 = u64::MAX;
 const MODE: Form = Number(0, 0o777);
@@ -192,7 +194,7 @@ fn mistakes_of_job(job: &Dictionary) -> Vec<String> {
 const LABEL: &str = "dev.agentd.agentd";
 
 fn units() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../units")
+    paths::checkout().join("units")
 }
 
 /// Returns the installed job of a user.

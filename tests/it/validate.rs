@@ -12,7 +12,7 @@ use agentd_api::validation::ValidationView;
 use serde_json::json;
 
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, process};
+use crate::harness::{Daemon, Session, paths, process};
 
 async fn asked(daemon: &Daemon, session: &Session) -> ValidationView {
     daemon.client.get(&session.path("/validation")).await.expect(200)
@@ -34,7 +34,7 @@ fn write(path: &Path, text: &str) {
 
 /// Runs `agentctl validate`, and returns its status and output.
 fn agentctl(daemon: &Daemon, args: &[&str]) -> (i32, String) {
-    let program = Path::new(env!("CARGO_BIN_EXE_agentd")).with_file_name("agentctl");
+    let program = paths::agentctl();
     let output = Command::new(program)
         .arg("--socket")
         .arg(daemon.client.socket())

@@ -14,7 +14,7 @@ use crate::bench::{Bench, call, everything};
 use crate::guest::{Guest, LOGIN, SCRIPT};
 
 fn fixture(name: &str) -> Source {
-    let path = format!("{}/../../tests/fixtures/plugins/1.0.0/{name}.wasm", env!("CARGO_MANIFEST_DIR"));
+    let path = format!("../../tests/fixtures/plugins/1.0.0/{name}.wasm");
     Source::File { path: path.into(), sha256: None }
 }
 

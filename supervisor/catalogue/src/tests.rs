@@ -17,7 +17,7 @@ fn each_file_is_read_without_loss() {
 
 #[test]
 fn the_folder_has_no_other_file() {
-    let folder = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/agents")).unwrap();
+    let folder = std::fs::read_dir("agents").unwrap();
     let found: BTreeSet<String> = folder.map(|file| file.unwrap().file_name().into_string().unwrap()).collect();
     assert_eq!(found, FILES.iter().map(|(name, _)| format!("{name}.json")).collect());
 }

@@ -20,7 +20,7 @@ fn both(variables: &NoteVariables) -> [(&'static str, String); 2] {
 /// The folder `cases` has variables in `NAME.json`, and the notes in `NAME.brief.txt` and `NAME.full.txt`.
 #[test]
 fn each_case_gives_its_two_notes() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("cases");
+    let folder = Path::new("cases");
     let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
     let inputs: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
     assert!(inputs.len() >= 5, "{inputs:?}");
@@ -140,7 +140,7 @@ fn the_built_in_template_is_free_of_mistakes_and_the_sample_has_every_variable()
 
 /// Returns the page about the note, and its blocks of Jinja.
 fn page() -> (String, Vec<String>) {
-    let page = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/guide/note.md")).unwrap();
+    let page = fs::read_to_string("../../docs/guide/note.md").unwrap();
     let blocks = page.split("```jinja\n").skip(1).map(|rest| rest.split("```").next().unwrap().to_owned());
     let blocks = blocks.collect();
     (page, blocks)

@@ -19,7 +19,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::{BASH, CSH, DASH, FISH, KSH, NU, Shell, TCSH, ZSH, of_agent};
-use crate::harness::{Daemon, process};
+use crate::harness::{Daemon, paths, process};
 use case::Case;
 use compare::Side;
 
@@ -34,7 +34,7 @@ const LEAST: usize = 150;
 const SOURCES: &str = r#"["login-defs", "etc-environment", "locale"]"#;
 
 fn directory() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/conformance/cases")
+    paths::checkout().join("tests/conformance/cases")
 }
 
 /// Runs every case of this shell and reports all that failed, each with its differences.

@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 
 use super::{Open, code, follow, over_socket, own_group, read_only, readers_directory, socket_of};
 use crate::harness::ctl::{Said, ctl, end_of};
-use crate::harness::{Daemon, require, until, within};
+use crate::harness::{Daemon, paths, require, until, within};
 
 /// User and group that are not the daemon's.
 const OTHER: u32 = 4713;
@@ -28,7 +28,7 @@ fn mode_of(path: &Path) -> (u32, u32) {
 
 /// Runs agentctl against a socket.
 async fn agentctl(socket: &Path, arguments: &[&str]) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    let mut command = Command::new(paths::agentctl());
     command.env_clear().env("AGENTD_SOCKET", socket).args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     end_of(command.spawn().unwrap()).await
@@ -183,7 +183,7 @@ async fn a_member_of_the_group_reads_and_another_user_cannot_connect() {
     assert_eq!(mode_of(&socket), (0o660, GROUP));
     let session = open.daemon.session(&open.daemon.scripted(&[])).await;
     let program = place.path().join("agentctl");
-    let copied = Command::new("install").arg(env!("CARGO_BIN_EXE_agentctl")).arg(&program).status().unwrap();
+    let copied = Command::new("install").arg(paths::agentctl()).arg(&program).status().unwrap();
     assert!(copied.success());
     let agentctl = program.to_str().unwrap();
     let member = GROUP.to_string();

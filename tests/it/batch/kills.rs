@@ -10,10 +10,10 @@ use serde_json::json;
 
 use super::{batch, result};
 use crate::faults::{passed, set};
-use crate::harness::{Daemon, Session, process};
+use crate::harness::{Daemon, Session, paths, process};
 
 fn points() -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().unwrap();
+    let output = Command::new(paths::agentd()).arg("fault-points").output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     names.lines().filter(|name| name.starts_with("daemon.complete.")).map(str::to_owned).collect()
 }

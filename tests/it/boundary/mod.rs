@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::harness::client::in_query;
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, scripted_agent, until};
+use crate::harness::{Daemon, Session, paths, scripted_agent, until};
 
 const SECRET: &str = "wonder-1234567890";
 
@@ -120,7 +120,7 @@ async fn agentctl_shows_an_agent_its_own_session_and_says_plainly_what_is_not_fo
     let other = daemon.session(&daemon.scripted(&[])).await;
     let session = daemon.session(&daemon.scripted(&[])).await;
     let ctl = |arguments: &str| {
-        let (agentctl, socket) = (quoted(env!("CARGO_BIN_EXE_agentctl")), quoted(daemon.client.socket()));
+        let (agentctl, socket) = (quoted(paths::agentctl()), quoted(daemon.client.socket()));
         format!("do {agentctl} --socket {socket} {arguments} 2>&1; echo \"status $?\"")
     };
     let (id, others) = (session.id.as_str(), other.id.as_str());

@@ -11,13 +11,13 @@ use std::process::{Command, Stdio};
 use nix::libc;
 
 use crate::harness::ctl::{Said, end_of};
-use crate::harness::{require, within};
+use crate::harness::{paths, require, within};
 
 /// User other than the daemon's user.
 const OTHER: u32 = 4712;
 
 async fn agentctl(arguments: &[&str], socket: &Path) -> Said {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+    let mut command = Command::new(paths::agentctl());
     command.env_clear().env("AGENTD_SOCKET", socket).env("TOKEN", "a-terminals-own").args(arguments);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     end_of(command.spawn().expect("it can be executed")).await

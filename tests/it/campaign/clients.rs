@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use super::history::{Answer, EXITS, Seen, What};
 use super::subject::Subject;
+use crate::harness::paths;
 use crate::harness::random::Random;
 
 /// Maximum time in which a keeper must end on a busy machine.
@@ -194,7 +195,7 @@ impl Ctl {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+        let mut command = Command::new(paths::agentctl());
         command
             .arg("--socket")
             .arg(&self.socket)

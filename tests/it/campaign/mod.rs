@@ -41,7 +41,7 @@ use strikes::Field;
 use subject::Subject;
 
 use crate::harness::random::Random;
-use crate::harness::{Daemon, process, scripted_agent, session};
+use crate::harness::{Daemon, paths, process, scripted_agent, session};
 
 /// Kills in one round.
 const ROUND: u64 = 100;
@@ -261,7 +261,7 @@ impl Campaign {
     /// Describes the violations. Copies the histories and the daemon's log to a directory that remains after the test.
     fn report(&self, found: &[(Arc<Subject>, History, Vec<Violation>)]) -> String {
         let mut text = format!("{} of {} sessions are not what they promise\n", found.len(), self.sessions);
-        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("campaign").join(&self.seed);
+        let directory = paths::kept().join("campaign").join(&self.seed);
         std::fs::create_dir_all(&directory).expect("a directory can be made");
         let log = self.field.daemon.try_lock().expect("no strike runs while a report is made").words();
         std::fs::write(directory.join("agentd.log"), log).expect("a file can be written");
@@ -359,8 +359,7 @@ async fn seen_by_all(subject: &Subject, seq: u64) {
 }
 
 fn points() -> Vec<String> {
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().expect("agentd can be executed");
+    let output = Command::new(paths::agentd()).arg("fault-points").output().expect("agentd can be executed");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).expect("names are text");
     // The campaign creates and removes no sessions. The fault matrix tests those points.

@@ -7,7 +7,7 @@ use agentd_plugin_host::{Failure, Invocation, Liveness, Places};
 
 use super::*;
 use crate::harness::dead::Dead;
-use crate::harness::{require, until};
+use crate::harness::{paths, require, until};
 
 /// Returns the ids of the processes that run this keeper.
 fn processes_of(keeper: &Path) -> Vec<i32> {
@@ -24,7 +24,7 @@ fn processes_of(keeper: &Path) -> Vec<i32> {
 async fn a_lookup_is_repeated_when_the_kept_process_ends_before_its_answer() {
     let mut here = Here::new();
     let keeper = here.at("keeper");
-    std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
+    std::os::unix::fs::symlink(paths::keeper(), &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
     let look = async || {
         let seen = here.machine.path_states(vec![PathBuf::from("/")], later(), |_| true).await;
@@ -51,7 +51,7 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
     }
     let mut here = Here::new();
     let keeper = here.at("keeper");
-    std::os::unix::fs::symlink(KEEPER, &keeper).unwrap();
+    std::os::unix::fs::symlink(paths::keeper(), &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
     let mut dead = Dead::mount(here.at("dead"), "fuse", "dead", &[]);
     let eyes = || processes_of(&keeper).len();
@@ -130,7 +130,7 @@ async fn a_look_that_nobody_waits_for_is_ended() {
 #[tokio::test]
 async fn who_looks_ends_by_itself_when_nobody_is_left_to_end_it() {
     let start = || -> Child {
-        Command::new(KEEPER).args(["look", "1"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+        Command::new(paths::keeper()).args(["look", "1"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
     };
     let mut forgotten = start();
     let stdin = forgotten.stdin.take();

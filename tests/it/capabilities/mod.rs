@@ -14,9 +14,7 @@ use agentd_host::capability::Machine;
 use agentd_plugin_host::Places;
 use tempfile::TempDir;
 
-use crate::harness::process;
-
-const KEEPER: &str = env!("CARGO_BIN_EXE_agentd-keeper");
+use crate::harness::{paths, process};
 
 /// Machine with a new directory as `{cwd}`. Dropping it kills all processes of the directory.
 struct Here {
@@ -30,7 +28,7 @@ impl Here {
         let directory = tempfile::tempdir().unwrap();
         let places =
             Places { cwd: Some(directory.path().canonicalize().unwrap().display().to_string()), ..Places::default() };
-        Self { machine: Machine::new(KEEPER.into()), places, directory }
+        Self { machine: Machine::new(paths::keeper().into()), places, directory }
     }
 
     fn path(&self) -> &Path {

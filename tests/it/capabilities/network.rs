@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use super::*;
 use crate::harness::quote::quoted;
-use crate::harness::require;
+use crate::harness::{paths, require};
 
 fn say(text: &str, receive: u32, until: &str) -> Step {
     Step { send: text.into(), receive, until: until.into() }
@@ -121,7 +121,7 @@ fn with_name_service(here: &Here, address: &str) -> Machine {
     let text = format!(
         "#!/bin/sh\nexec unshare --mount --propagation private sh -c '{binds} && exec \"$@\"' {} {} \"$@\"\n",
         quoted(here.path()),
-        quoted(KEEPER)
+        quoted(paths::keeper())
     );
     let keeper = here.at(&format!("keeper-{address}"));
     std::fs::write(&keeper, text).unwrap();

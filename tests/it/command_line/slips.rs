@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use agentd_api::session::Phase;
 
 use crate::harness::ctl::{agentctl, ctl};
-use crate::harness::{Daemon, scripted_agent};
+use crate::harness::{Daemon, paths, scripted_agent};
 
 #[tokio::test]
 async fn a_new_session_is_named_before_it_is_waited_for_however_long() {
@@ -48,7 +48,7 @@ async fn a_directory_that_cannot_be_spoken_of_or_was_removed_is_refused_by_its_n
     std::fs::create_dir(&gone).unwrap();
     let shell = |line: &str| {
         let mut command = std::process::Command::new("/bin/sh");
-        command.args(["-c", line, "sh", env!("CARGO_BIN_EXE_agentctl")]);
+        command.args(["-c", line, "sh", paths::agentctl()]);
         command.env_clear().env("AGENTD_SOCKET", daemon.client.socket());
         command.current_dir(daemon.root()).output().unwrap()
     };

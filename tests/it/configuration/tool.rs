@@ -8,6 +8,8 @@ use agentd_api::configuration::{ConfigurationCheck, ConfigurationPaths, Configur
 use serde::de::DeserializeOwned;
 use tempfile::TempDir;
 
+use crate::harness::paths;
+
 /// Creates a home with a configuration.
 fn home(config: &str) -> TempDir {
     let home = tempfile::tempdir().unwrap();
@@ -18,7 +20,7 @@ fn home(config: &str) -> TempDir {
 
 /// Runs `agentctl config ...` without a daemon. Returns the exit status, standard output and standard error.
 fn config(home: &Path, arguments: &[&str]) -> (i32, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentctl"))
+    let output = Command::new(paths::agentctl())
         .arg("config")
         .args(arguments)
         .env_clear()

@@ -3,14 +3,14 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::harness::quote::quoted;
-use crate::harness::{process, scripted_agent};
+use crate::harness::{paths, process, scripted_agent};
 
 /// Agent that asks for a login until the file `login` is in its directory.
 const AGENT: &str = concat!(
@@ -71,7 +71,7 @@ impl Place {
 
     /// Runs a line in the user's shell.
     fn shell(&self, line: &str) -> Output {
-        let programs = Path::new(env!("CARGO_BIN_EXE_agentd")).parent().expect("it is in a directory");
+        let programs = paths::programs();
         Command::new("/bin/sh")
             .args(["-c", line])
             .env_clear()

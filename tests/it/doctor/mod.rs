@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use agentd_api::doctor::{Check, DoctorView};
 use agentd_api::prerequisite::Outcome;
 
-use crate::harness::Daemon;
+use crate::harness::{Daemon, paths};
 
 mod broken;
 
@@ -21,7 +21,7 @@ fn find<'a>(view: &'a DoctorView, name: &str) -> &'a Check {
 }
 
 fn agentctl(socket: &Path, args: &[&str]) -> Output {
-    Command::new(Path::new(env!("CARGO_BIN_EXE_agentd")).with_file_name("agentctl"))
+    Command::new(paths::agentctl())
         .arg("--socket")
         .arg(socket)
         .args(args)

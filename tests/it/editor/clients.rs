@@ -1,19 +1,19 @@
 //! Clients of other projects: the official SDK, with the official schema, and acpx.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
 
 use agentd_api::session::{Phase, WholeList};
 use tokio::process::Command;
 
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, process, require, within};
+use crate::harness::{Daemon, paths, process, require, within};
 
 /// Returns the words that start `agentctl acp` for the scripted agent.
 fn words(daemon: &Daemon) -> Vec<String> {
     let socket = daemon.client.socket().display().to_string();
-    let program = env!("CARGO_BIN_EXE_agentctl");
+    let program = paths::agentctl();
     let mut words: Vec<String> = [program, "acp", "--socket", &socket, "--"].map(str::to_owned).into();
     words.extend(daemon.scripted(&[]).command.expect("it has a command"));
     words
@@ -23,7 +23,7 @@ fn words(daemon: &Daemon) -> Vec<String> {
 async fn the_official_sdk_drives_a_whole_life_and_the_official_schema_takes_every_message() {
     let Some(modules) = require::acp_clients() else { return };
     let daemon = Daemon::start().await;
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/editors/sdk.mjs");
+    let script = paths::checkout().join("tests/editors/sdk.mjs");
     let mut node = Command::new("node");
     node.arg(script).arg(modules).arg(daemon.work()).args(words(&daemon)).env("HOME", daemon.home());
     let Output { status, stdout, stderr } = within("the client ends", node.output()).await.expect("node starts");

@@ -22,7 +22,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
 
-use crate::harness::{Daemon, Session, within};
+use crate::harness::{Daemon, Session, paths, within};
 
 /// A client that starts `agentctl acp`, as an editor does.
 pub(super) struct Editor {
@@ -81,7 +81,7 @@ impl Editor {
     }
 
     fn spawn(daemon: &Daemon, options: &[&str], of: Option<Vec<String>>) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_agentctl"));
+        let mut command = Command::new(paths::agentctl());
         command.env_clear().env("HOME", daemon.home()).current_dir("/").kill_on_drop(true);
         command.arg("--socket").arg(daemon.client.socket()).arg("acp").args(options);
         if let Some(of) = of {

@@ -1,8 +1,8 @@
 //! Clients of `/acp`, over HTTP and over WebSocket.
 
+use std::fs;
 use std::process::Output;
 use std::sync::{Arc, Mutex};
-use std::{fs, path::Path};
 
 use agentd_api::session::Phase;
 use agentd_api::{Code, Problem};
@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::Message;
 
 use super::{Editor, Input, chunks, daemon_with, exists, handle, numbers};
 use crate::harness::events::{Lines, Sse};
-use crate::harness::{Daemon, require, within};
+use crate::harness::{Daemon, paths, require, within};
 
 const STREAM: (&str, &str) = ("accept", "text/event-stream");
 const JSON: (&str, &str) = ("content-type", "application/json");
@@ -318,7 +318,7 @@ async fn the_official_sdk_speaks_http_and_websocket_over_tcp() {
     let daemon = daemon_with("", &control).await;
     let version: Value = daemon.client.get("/v1/version").await.expect(200);
     let address = version["tcp"].as_str().unwrap();
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/editors/remote.mjs");
+    let script = paths::checkout().join("tests/editors/remote.mjs");
     let mut node = Command::new("node");
     node.arg(script).arg(modules).arg(daemon.work()).arg(format!("{address}{PATH}")).arg(token);
     let Output { status, stdout, stderr } = within("the client ends", node.output()).await.expect("node starts");

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 use crate::harness::ctl::ctl;
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, process, require, scripted_agent, until};
+use crate::harness::{Daemon, Session, paths, process, require, scripted_agent, until};
 
 /// Path of a file that `[secrets]` names, outside all directories of agentd.
 fn secret(daemon: &Daemon) -> PathBuf {
@@ -212,7 +212,7 @@ async fn what_the_kernel_lacks_fails_the_launch_or_is_named() {
 
 #[test]
 fn the_keeper_tells_what_this_kernel_can_do() {
-    let keeper = PathBuf::from(env!("CARGO_BIN_EXE_agentd-keeper"));
+    let keeper = PathBuf::from(paths::keeper());
     let mut child =
         std::process::Command::new(keeper).arg("isolation").stdout(std::process::Stdio::piped()).spawn().unwrap();
     let mut text = String::new();

@@ -19,7 +19,7 @@ use agentd_api::session::{ConditionType, Phase, SessionSpec};
 use crate::guest::{Guest, LOG};
 use crate::harness::digest::sha256;
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, Session, process, until};
+use crate::harness::{Daemon, Session, paths, process, until};
 
 /// A deed: the letter with which the directory's name ends, the guest's code, and words of the session's condition.
 pub(crate) type Deed<'a> = (char, &'a str, &'a str);
@@ -163,8 +163,7 @@ fn without_write_and_execute(daemon: &Daemon) -> PathBuf {
     // The call sets PR_MDWE_REFUSE_EXEC_GAIN with PR_SET_MDWE (prctl(2)). perl can make a system call by its number.
     let set = format!("syscall({prctl}, 65, 1, 0, 0, 0) == 0 or die \"prctl: $!\"; exec @ARGV or die \"exec: $!\"");
     let path = daemon.root().join("agentd-mdwe");
-    fs::write(&path, format!("#!/bin/sh\nexec perl -e '{set}' {} \"$@\"\n", quoted(env!("CARGO_BIN_EXE_agentd"))))
-        .unwrap();
+    fs::write(&path, format!("#!/bin/sh\nexec perl -e '{set}' {} \"$@\"\n", quoted(paths::agentd()))).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     path
 }

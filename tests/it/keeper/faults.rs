@@ -9,6 +9,7 @@ use agentd_fault::Point;
 use agentd_journal::{Options, Writer};
 
 use super::*;
+use crate::harness::paths;
 
 const MESSAGES: u64 = 12;
 
@@ -29,7 +30,7 @@ fn start(state: &tempfile::TempDir, point: Point, action: &str) -> Child {
 }
 
 fn spawn(state: &tempfile::TempDir) -> Child {
-    let mut command = Command::new(KEEPER);
+    let mut command = Command::new(paths::keeper());
     command.args(["hold", "--rotate", "400"]);
     hold(command, &directory(state)).stderr(Stdio::null()).spawn().unwrap()
 }

@@ -27,7 +27,8 @@ use nix::unistd::Pid;
 use serde_json::json;
 use serde_json::value::to_raw_value;
 
-const KEEPER: &str = env!("CARGO_BIN_EXE_agentd-keeper");
+use crate::harness::paths;
+
 /// Time limit of each wait, for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Stop times that kill the agent without a delay.
@@ -77,7 +78,7 @@ struct Keeper {
 
 impl Keeper {
     fn start() -> Self {
-        Self::start_by(Command::new(KEEPER))
+        Self::start_by(Command::new(paths::keeper()))
     }
 
     /// Starts the keeper, and returns when it listens.
@@ -86,7 +87,7 @@ impl Keeper {
     }
 
     fn start_with(arguments: &[&str]) -> Self {
-        let mut command = Command::new(KEEPER);
+        let mut command = Command::new(paths::keeper());
         // The options follow the role, and may precede the role's own arguments.
         command.arg("hold").args(arguments);
         Self::start_in(state(), command)
@@ -299,7 +300,7 @@ fn an_agent_gets_exactly_its_environment() {
 fn an_agent_has_a_process_session_of_its_own_and_default_signals() {
     // nohup starts the keeper with SIGHUP ignored.
     let mut under_nohup = Command::new("/bin/sh");
-    under_nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", KEEPER]);
+    under_nohup.args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", paths::keeper()]);
     let keeper = Keeper::start_by(under_nohup);
     let _daemon = keeper.launch(script("cat /proc/$$/stat; kill -HUP $$; echo survived"));
     let (exited, journal) = keeper.ended();
@@ -525,7 +526,7 @@ fn a_request_that_is_not_known_is_refused_and_the_connection_stays() {
 #[cfg(target_os = "linux")]
 fn a_full_disk_stops_the_agent_and_loses_nothing() {
     let mut limited = Command::new("/bin/sh");
-    limited.args(["-c", "ulimit -S -f 64; exec \"$0\" \"$@\"", KEEPER]);
+    limited.args(["-c", "ulimit -S -f 64; exec \"$0\" \"$@\"", paths::keeper()]);
     let keeper = Keeper::start_by(limited);
     let mut daemon =
         keeper.launch(script(r#"i=0; while [ $i -lt 5000 ]; do i=$((i+1)); echo "{\"n\":$i}"; done; read x"#));

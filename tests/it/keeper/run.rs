@@ -4,6 +4,7 @@ use agentd_keeper::protocol::{RunOutcome, RunRequest, RunResult, Trace};
 
 use super::*;
 use crate::harness::digest::sha256;
+use crate::harness::paths;
 use crate::harness::quote::quoted;
 
 pub(super) fn request(text: &str) -> RunRequest {
@@ -31,7 +32,7 @@ pub(super) fn request(text: &str) -> RunRequest {
 }
 
 pub(super) fn start_run(request: &RunRequest) -> Child {
-    let mut runner = Command::new(KEEPER)
+    let mut runner = Command::new(paths::keeper())
         .arg("run")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -72,7 +73,7 @@ fn a_run_of_an_environment_gives_back_every_byte() {
         ("BASH_FUNC_f%%", b"() {  echo x\n}"),
     ];
     let dump = RunRequest {
-        program: KEEPER.into(),
+        program: paths::keeper().into(),
         args: strings(&["dump-environment", "10"]),
         environment: variables(&environment),
         capture_fd: Some(10),
@@ -208,7 +209,7 @@ fn a_program_can_be_called_by_another_name() {
 
 #[test]
 fn a_program_that_closes_its_descriptors_answers_through_a_fifo_that_is_gone_afterwards() {
-    let stdin = format!("{} dump-environment 1 > {{capture}}\n", quoted(KEEPER));
+    let stdin = format!("{} dump-environment 1 > {{capture}}\n", quoted(paths::keeper()));
     let result =
         run(&RunRequest { capture_fifo: true, stdin: Some(stdin.into()), args: strings(&["-s"]), ..request("") });
     assert_eq!(result.outcome, RunOutcome::Exited(0), "{result:?}");
@@ -230,7 +231,7 @@ fn a_trace_gives_names_of_files_and_no_value_leaves_the_run() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("inner.sh");
     std::fs::write(&file, "export API_KEY=sek''rit\n").unwrap();
-    let text = format!(". {}; echo said >&2; {} dump-environment 10", quoted(&file), quoted(KEEPER));
+    let text = format!(". {}; echo said >&2; {} dump-environment 10", quoted(&file), quoted(paths::keeper()));
     let traced = RunRequest {
         program: "/bin/bash".into(),
         args: strings(&["-x", "-c", &text]),

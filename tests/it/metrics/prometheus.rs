@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::harness::client::in_query;
 use crate::harness::planted::Planted;
-use crate::harness::{Daemon, LIMIT, Session, require, within};
+use crate::harness::{Daemon, LIMIT, Session, paths, require, within};
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -24,7 +24,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 const STARTS: usize = 5;
 
 fn shipped(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../units/observability").join(name)
+    paths::checkout().join("units/observability").join(name)
 }
 
 fn read(name: &str) -> String {

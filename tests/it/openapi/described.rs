@@ -2,15 +2,17 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use agentd_api::Route;
 use jsonschema::Validator;
 use serde_json::{Value, json};
 
+use crate::harness::paths;
+
 /// Returns the path of the description in the repository.
 pub(super) fn file() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/openapi.json")
+    paths::checkout().join("docs/reference/openapi.json")
 }
 
 /// The description, with the validators that were used so far.

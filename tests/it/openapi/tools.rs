@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::process::Command;
 
 use super::described::file as described;
-use crate::harness::{Daemon, require};
+use crate::harness::{Daemon, paths, require};
 
 /// Longest time that a program may take on a busy machine.
 const LONGEST: Duration = Duration::from_mins(5);
@@ -21,7 +21,7 @@ const LONGEST: Duration = Duration::from_mins(5);
 const PHASES: [(&str, &str); 2] = [("examples,coverage,fuzzing", "20"), ("stateful", "20")];
 
 fn file(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/openapi").join(name)
+    paths::checkout().join("tests/openapi").join(name)
 }
 
 /// Runs a program to its end, and returns its output. Fails if the program fails.

@@ -1,10 +1,11 @@
 //! Codes of routes that no test gets, each with its reason: `exceptions.toml` beside this file.
 
 use std::fs;
-use std::path::Path;
 
 use agentd_api::Route;
 use serde::Deserialize;
+
+use crate::harness::paths;
 
 /// The file.
 #[derive(Debug, Deserialize)]
@@ -53,7 +54,7 @@ pub(super) struct Elsewhere {
 
 impl Exceptions {
     pub(super) fn read() -> Self {
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/it/reached/exceptions.toml");
+        let file = paths::checkout().join("tests/it/reached/exceptions.toml");
         toml::from_str(&fs::read_to_string(file).unwrap()).unwrap()
     }
 

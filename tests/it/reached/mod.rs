@@ -12,21 +12,20 @@ mod work;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use agentd_api::{Code, Problem, Route};
 use serde_json::Value;
 
 use self::calls::Target;
 use self::exceptions::{Exceptions, Extent, Word};
-use crate::harness::{Daemon, Response, reached};
+use crate::harness::{Daemon, Response, paths, reached};
 
 /// A route, as `METHOD PATH`, and the code of a refusal.
 type Pair = (String, String);
 
 /// Returns the codes of each route in the committed description.
 fn described() -> BTreeSet<Pair> {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/reference/openapi.json");
+    let file = paths::checkout().join("docs/reference/openapi.json");
     let document: Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
     let mut pairs = BTreeSet::new();
     for route in Route::ALL {

@@ -9,8 +9,9 @@ mod interface;
 mod metrics;
 mod routes;
 
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
+
+use crate::harness::paths;
 
 /// Compares a generated page with its file, or writes the file.
 #[track_caller]
@@ -24,7 +25,7 @@ const REWRITE: &str = "AGENTD_TEST_REWRITE=1 cargo test -p agentd --test it -- r
 /// Compares a generated text with its file, or writes the file.
 #[track_caller]
 fn compare_file(name: &str, text: &str) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs/reference").join(name);
+    let path = paths::checkout().join("docs/reference").join(name);
     if std::env::var_os("AGENTD_TEST_REWRITE").is_some() {
         std::fs::write(&path, text).expect("the page is writable");
         return;
@@ -37,7 +38,7 @@ fn compare_file(name: &str, text: &str) {
 /// Compares a generated source file with the repository's, or writes it. `path` begins at the repository.
 #[track_caller]
 fn compare_source(path: &str, text: &str) {
-    let file = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..").join(path);
+    let file = paths::checkout().join(path);
     if std::env::var_os("AGENTD_TEST_REWRITE").is_some() {
         std::fs::write(&file, text).expect("the file is writable");
         return;
@@ -53,7 +54,7 @@ fn schema() -> serde_json::Value {
 
 /// Returns the help of `agentd serve`. Its definition is in the program and in no library.
 fn serve_help() -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentd"))
+    let output = Command::new(paths::agentd())
         .args(["serve", "--help"])
         .env_clear()
         .stdin(Stdio::null())
@@ -136,7 +137,7 @@ fn each_configuration_key_has_a_default_or_is_required_or_may_be_absent() {
 
 #[test]
 fn each_example_names_the_schema_in_its_first_line() {
-    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../docs");
+    let docs = paths::checkout().join("docs");
     let schema = docs.join("reference/agentd.schema.json").canonicalize().expect("the schema is in the repository");
     let mut directories = vec![docs.join("examples")];
     let mut count = 0;

@@ -15,11 +15,11 @@ use serde_json::json;
 
 use super::{Remote, commit, condition, git, leftovers, spec, state};
 use crate::faults::{passed, set};
-use crate::harness::{Daemon, Session, process, within};
+use crate::harness::{Daemon, Session, paths, process, within};
 
 /// Returns the points of the daemon's work on repositories.
 fn points() -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().unwrap();
+    let output = Command::new(paths::agentd()).arg("fault-points").output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     names.lines().filter(|name| name.starts_with("daemon.repository.")).map(str::to_owned).collect()
 }

@@ -12,10 +12,10 @@ use serde_json::json;
 use super::{FAR, add, ended, in_seconds, session, sessions, view};
 use crate::faults::set;
 use crate::harness::session::said;
-use crate::harness::{Daemon, within};
+use crate::harness::{Daemon, paths, within};
 
 fn points() -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().unwrap();
+    let output = Command::new(paths::agentd()).arg("fault-points").output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     names.lines().filter(|name| name.starts_with("daemon.schedule.")).map(str::to_owned).collect()
 }

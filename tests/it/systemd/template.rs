@@ -2,19 +2,18 @@
 //! sandbox.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use agentd_api::SessionId;
 
 use super::{begin_to_count, counted, environment, turn_ends};
 use crate::harness::lab::Lab;
-use crate::harness::require;
 use crate::harness::session::said;
+use crate::harness::{paths, require};
 
 #[test]
 fn the_template_is_exposed_by_2_at_most() {
     let Some(()) = require::systemd() else { return };
-    let unit = Path::new(env!("CARGO_MANIFEST_DIR")).join("../units/systemd/system/agentd@.service");
+    let unit = paths::checkout().join("units/systemd/system/agentd@.service");
     let judged = std::process::Command::new("systemd-analyze")
         .args(["security", "--offline=true", "--threshold=20", "--no-pager"])
         .arg(unit)

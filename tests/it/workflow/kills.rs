@@ -8,11 +8,11 @@ use nix::sys::signal::{Signal, kill};
 
 use super::{approved, at, opened, prompts, remembered, settled, switch};
 use crate::faults::{passed, set};
-use crate::harness::{Daemon, process};
+use crate::harness::{Daemon, paths, process};
 
 /// Returns the points of a switch: its own, and those at the end of an agent and of a launch.
 fn points() -> Vec<String> {
-    let output = Command::new(env!("CARGO_BIN_EXE_agentd")).arg("fault-points").output().unwrap();
+    let output = Command::new(paths::agentd()).arg("fault-points").output().unwrap();
     let names = String::from_utf8(output.stdout).unwrap();
     let is_of_it = |name: &&str| {
         ["daemon.workflow.", "daemon.stop.", "daemon.bring-up.", "daemon.launch.", "keeper.end."]

@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn the_text_of_every_version_in_the_table_is_kept() {
         for version in SUPPORTED {
-            let path = format!("{}/../../plugin-sdk/wit/{version}/agentd-plugin.wit", env!("CARGO_MANIFEST_DIR"));
+            let path = format!("../../plugin-sdk/wit/{version}/agentd-plugin.wit");
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.contains(&format!("\npackage agentd:plugin@{version};\n")), "{path}");
         }
