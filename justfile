@@ -20,7 +20,7 @@ test *arguments:
 quick *base:
     .ci/quick {{ base }}
 
-# Checks everything, as root on Debian; takes three quarters of an hour.
+# Checks everything, as root on Debian; takes an hour at most.
 ci:
     bash .ci/run
 
