@@ -1,4 +1,4 @@
-//! Paths of the checkout and of the build, found at run time: `.ci/portable` runs the built programs in other directories.
+//! Paths of the checkout and of the build, found at run time: `.ci/portable` copies both to other directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
