@@ -21,7 +21,7 @@ fn both(variables: &NoteVariables) -> [(&'static str, String); 2] {
 #[test]
 fn each_case_gives_its_two_notes() {
     let folder = Path::new("cases");
-    let entries = fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().path());
+    let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let inputs: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|kind| kind == "json")).collect();
     assert!(inputs.len() >= 5, "{inputs:?}");
     for input in inputs {
