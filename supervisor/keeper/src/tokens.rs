@@ -174,9 +174,8 @@ mod tests {
     #[test]
     fn no_token_is_found_in_agentds_own_sources() {
         for file in ["src/mask.rs", "src/keeper.rs", "../../README.md", "../DESIGN.md", "../../Cargo.lock"] {
-            let path = std::path::Path::new(file);
-            let text = std::fs::read(&path).unwrap();
-            assert_eq!(find(&text).count(), 0, "{}", path.display());
+            let text = std::fs::read(file).unwrap();
+            assert_eq!(find(&text).count(), 0, "{file}");
         }
     }
 }
