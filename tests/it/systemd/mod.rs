@@ -7,6 +7,7 @@ mod doctor;
 mod guard;
 mod lost;
 mod mistakes;
+mod readers;
 mod recovery;
 mod schedules;
 mod sessions;
