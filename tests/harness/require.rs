@@ -195,6 +195,12 @@ pub(crate) fn sshd() -> Option<PathBuf> {
     if program.exists() { Some(program) } else { missing("root", "openssh-server is not installed") }
 }
 
+/// Requires the program `openssl`, which makes certificates.
+pub(crate) fn openssl() -> Option<()> {
+    let runs = Command::new("openssl").arg("version").output().is_ok_and(|output| output.status.success());
+    if runs { Some(()) } else { missing("openssl", "openssl is not installed") }
+}
+
 /// Requires the programs `prometheus` and `promtool`.
 pub(crate) fn prometheus() -> Option<()> {
     let path = std::env::var_os("PATH").unwrap_or_default();

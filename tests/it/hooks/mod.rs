@@ -1,6 +1,7 @@
 //! Hooks of a real daemon: commands and addresses, order and repetition, receivers that fail, and what people see.
 
 mod desktop;
+mod encrypted;
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
