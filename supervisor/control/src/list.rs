@@ -14,12 +14,13 @@ use agentd_api::list::{Conditions, Cursor, Fields, Phases, Selection, SessionSum
 use agentd_api::route::Value as _;
 use agentd_api::session::{SessionView, UnreadableSession};
 use agentd_api::staleness::UncheckedSession;
-use agentd_api::{Call, Code, Problem};
+use agentd_api::{Call, Code, Problem, Route};
 use agentd_keeper::caller::{Caller, CallerClass};
 use agentd_session::Published;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};
-use hyper::{Response, StatusCode};
+use hyper::http::uri::PathAndQuery;
+use hyper::{Response, StatusCode, Uri};
 use serde::Serialize;
 
 use super::handlers::Answer;
@@ -41,9 +42,9 @@ pub struct Lists {
 }
 
 /// The answer to a call of the owner.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 struct Kept {
-    /// The path and the query of the call.
+    /// The path and the query, as the client wrote them.
     address: String,
     /// Number of the last change that the answer contains.
     change: u64,
@@ -52,9 +53,10 @@ struct Kept {
 }
 
 impl Lists {
-    fn find(&self, address: &str, change: u64) -> Option<Kept> {
+    fn find(&self, address: &str, change: u64) -> Option<(HeaderValue, Bytes)> {
         let kept = self.lock();
-        kept.iter().find(|kept| kept.address == address && kept.change == change).cloned()
+        let found = kept.iter().find(|kept| kept.address == address && kept.change == change)?;
+        Some((found.tag.clone(), found.body.clone()))
     }
 
     fn keep(&self, answer: Kept) {
@@ -144,11 +146,23 @@ impl Page {
     }
 }
 
-/// Answers the call with the sessions that its caller sees.
-pub(super) async fn sessions(context: &Context, call: Call, headers: &HeaderMap) -> Answer {
-    let address = call.address();
+fn address(uri: &Uri) -> &str {
+    uri.path_and_query().map_or("", PathAndQuery::as_str)
+}
+
+/// Returns the kept answer to a request of the owner, if no session has changed since.
+pub(super) fn kept(context: &Context, route: Route, uri: &Uri, headers: &HeaderMap) -> Option<Response<Body>> {
+    if route != Route::Sessions || context.caller.who != CallerClass::Owner {
+        return None;
+    }
+    let (tag, body) = context.lists.find(address(uri), context.sessions.last_change())?;
+    Some(answer(tag, body, headers))
+}
+
+/// Answers the call with the sessions that its caller sees. The answer to the owner is kept.
+pub(super) async fn sessions(context: &Context, call: Call, uri: &Uri, headers: &HeaderMap) -> Answer {
     let Call::Sessions { stale, label, phase, agent, directory, condition, fields, limit, after } = call else {
-        return Err(Problem::new(Code::Internal, format!("internal error: {address} lists no sessions")));
+        return Err(Problem::new(Code::Internal, format!("internal error: {call} lists no sessions")));
     };
     let directory = directory.map(absolute).transpose()?;
     let selection = fields.as_ref().map(ItemForm::of).transpose()?;
@@ -163,9 +177,6 @@ pub(super) async fn sessions(context: &Context, call: Call, headers: &HeaderMap)
     let limit = limit.map(up_to).transpose()?.unwrap_or(usize::MAX);
     let is_owner = context.caller.who == CallerClass::Owner;
     let change = context.sessions.last_change();
-    if let Some(kept) = context.lists.find(&address, change).filter(|_| is_owner) {
-        return Ok(answer(kept.tag, kept.body, headers));
-    }
     let all = context.sessions.published().await;
     let page = Page::of(all, |view| filter.matches(&context.caller, view), after.as_ref(), limit);
     let unreadable = if is_owner && after.is_none() { context.sessions.unreadable() } else { Vec::new() };
@@ -176,7 +187,7 @@ pub(super) async fn sessions(context: &Context, call: Call, headers: &HeaderMap)
     let items = page.items.iter().map(|one| (one.view.as_ref(), Some(one.as_ref())));
     let body = body(items, selection.as_ref(), page.next.as_deref(), &unreadable, &[])?;
     if is_owner {
-        context.lists.keep(Kept { address, change, tag: tag.clone(), body: body.clone() });
+        context.lists.keep(Kept { address: address(uri).to_owned(), change, tag: tag.clone(), body: body.clone() });
     }
     Ok(answer(tag, body, headers))
 }

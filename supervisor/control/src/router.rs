@@ -180,17 +180,28 @@ pub(crate) async fn answer(
     let (method, path) = (request.method().clone(), request.uri().path().to_owned());
     let (route, named) = (route::find(method.as_str(), &path), Named::of(&path));
     let mut refusal = None;
-    let span = tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
-    let traced = span.in_scope(|| trace(route, &method, named.as_ref(), request.headers()));
+    let traced = trace(route, &method, named.as_ref(), request.headers());
+    // The log has these fields in each line about the request.
+    let span = || tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
     let admitted = admission.check(&request).map(|grant| context.grant = grant);
-    let answering = dispatch(&context, admitted, route, named.as_ref(), request).instrument(traced.clone());
-    let mut response = match answering.instrument(span.clone()).await {
+    let answered = match admit(&context, admitted, route, named.as_ref()).await {
+        Ok(route) => {
+            if let Some(kept) = list::kept(&context, route, request.uri(), request.headers()) {
+                Ok(kept)
+            } else {
+                let answering = dispatch(&context, route, named.as_ref(), request).instrument(span());
+                answering.instrument(traced.clone()).await
+            }
+        }
+        Err(refused) => Err(refused.unwrap_or_else(|| not_offered(&method, &path))),
+    };
+    let mut response = match answered {
         Ok(response) => context.grant.limit(response),
         Err(refused) => {
             let mut refused = exhausted::judge(refused);
             refused.request_id = Some(id.clone());
             refused.particulars.trace_id = agentd_traces::trace_id(&traced);
-            span.in_scope(|| {
+            span().in_scope(|| {
                 tracing::debug!(code = %refused.code.as_str(), detail = %refused.detail, "refused the request");
             });
             refusal = Some(refused.code);
@@ -267,14 +278,13 @@ fn waits(call: &Call) -> bool {
     wait.is_some_and(|Within(wait)| !wait.is_zero())
 }
 
-/// Checks a request, and answers a call whose caller may make the call.
-async fn dispatch(
+/// Decides whether the caller may use the route. Without a route, the error is `None` for a caller that may learn so.
+async fn admit(
     context: &Context,
     admitted: Result<(), Problem>,
     route: Option<Route>,
     named: Option<&Named>,
-    request: Request<Incoming>,
-) -> Result<Response<Body>, Problem> {
+) -> Result<Route, Option<Problem>> {
     admitted?;
     if let Some(permit) = &context.permit {
         permit.prove();
@@ -283,8 +293,17 @@ async fn dispatch(
         context.grant.check_route(route)?;
     }
     access::check(context, route, named).await?;
+    route.ok_or(None)
+}
+
+/// Answers a call of a caller that may use the route.
+async fn dispatch(
+    context: &Context,
+    route: Route,
+    named: Option<&Named>,
+    request: Request<Incoming>,
+) -> Result<Response<Body>, Problem> {
     let uri = request.uri().clone();
-    let Some(route) = route else { return Err(not_offered(request.method(), uri.path())) };
     let call = Call::parse(route, uri.path(), uri.query().unwrap_or_default())?;
     context.grant.check_call(&call)?;
     // A call that waits counts as a stream until it is answered.
@@ -346,7 +365,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::SetSchedule { schedule } => schedules::set(context, schedule, request).await,
         Call::RemoveSchedule { schedule } => schedules::remove(context, schedule).await,
         Call::RunSchedule { schedule, due } => schedules::run(context, schedule, due.unwrap_or(false), request).await,
-        Call::Sessions { .. } => list::sessions(context, call, request.headers()).await,
+        Call::Sessions { .. } => list::sessions(context, call, request.uri(), request.headers()).await,
         Call::CreateSession { wait, wait_for_prerequisites, force, degraded } => {
             handlers::create(context, wait, (wait_for_prerequisites, force, degraded), request).await
         }
