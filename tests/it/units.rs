@@ -10,6 +10,8 @@ use std::process::Command;
 
 use plist::{Dictionary, Value};
 
+use crate::harness::paths;
+
 /// Required form of a value.
 enum Form {
     Text,
@@ -31,8 +33,6 @@ enum Form {
 }
 
 use Form::{All, Either, Flag, Number, Table, Text, Texts, Word};
-
-use crate::harness::paths;
 
 const ANY: u64 = u64::MAX;
 const MODE: Form = Number(0, 0o777);
