@@ -189,8 +189,9 @@ pub(crate) async fn answer(
             if let Some(kept) = list::kept(&context, route, request.uri(), request.headers()) {
                 Ok(kept)
             } else {
-                let answering = dispatch(&context, route, named.as_ref(), request).instrument(span());
-                answering.instrument(traced.clone()).await
+                // A launch continues the innermost span.
+                let answering = dispatch(&context, route, named.as_ref(), request).instrument(traced.clone());
+                answering.instrument(span()).await
             }
         }
         Err(refused) => Err(refused.unwrap_or_else(|| not_offered(&method, &path))),
