@@ -20,7 +20,7 @@ test *arguments:
 quick *base:
     .ci/quick {{ base }}
 
-# Checks everything, as root on Debian; takes an hour at most.
+# Checks everything, as root on Debian; takes about an hour.
 ci:
     bash .ci/run
 
