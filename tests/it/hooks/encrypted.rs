@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use agentd_api::hook::{HookAttempt, HookFault, HookOutcome, HookTestView};
 
-use super::QUICK;
+use super::{QUICK, list};
 use crate::harness::{Daemon, require, until};
 
 /// A receiver that writes its port and the bodies of requests to files.
@@ -109,6 +109,7 @@ async fn an_encrypted_receiver_needs_a_trusted_certificate_for_its_name() {
     daemon.configure(|config| config + &hooks.concat());
     trusting(&mut daemon, &known.certificate());
     daemon.run().await;
+    list(&daemon).await; // waits until all hooks are started
 
     let (delivered, answer) = attempt(&daemon, "good").await;
     assert_eq!((delivered.outcome, delivered.status, answer.as_str()), (HookOutcome::Delivered, Some(200), "received"));
@@ -133,6 +134,7 @@ async fn without_a_certificate_of_the_machine_nothing_is_sent() {
     std::fs::write(&empty, "").unwrap();
     trusting(&mut daemon, &empty);
     daemon.run().await;
+    list(&daemon).await; // waits until all hooks are started
     let (failed, _) = attempt(&daemon, "alone").await;
     assert_eq!(failed.code, Some(HookFault::HookUnreachable));
     let detail = failed.detail.unwrap_or_default();
