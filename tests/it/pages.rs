@@ -20,6 +20,7 @@ const OF_THE_SYSTEM: &[&str] = &[
     "chmod",
     "echo",
     "grep",
+    "groupadd",
     "install",
     "kill",
     "launchctl",
