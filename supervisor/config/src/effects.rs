@@ -76,6 +76,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("launch.stop_term", Now),
     ("launch.replay_quiet", NextLaunch),
     ("launch.keeper_answer", Now),
+    ("launch.spare_keeper", Now),
     ("launch.restart", Now),
     ("launch.restart_first", Now),
     ("launch.restart_longest", Now),

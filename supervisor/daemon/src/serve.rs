@@ -157,6 +157,7 @@ async fn run(
     let hooks = Arc::new(begin_hooks(&generations, &sessions, &feed));
     let reload = Arc::new(Reload::new(sources, Arc::clone(&generations), Arc::clone(&sessions), outputs));
     report_start(&generation, &tcp, &read_only);
+    generation.keep_spare();
     let (closing, socket) = (CancellationToken::new(), endpoint.socket_state());
     let served = Served {
         generations: Arc::clone(&generations),

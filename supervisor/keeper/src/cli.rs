@@ -16,6 +16,7 @@ use crate::protocol::{HoldArgs, JournalSizeLimit};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
     Hold(HoldArgs),
+    Standby,
     Run,
     /// Lifetime limit in seconds.
     Look(u32),
@@ -29,6 +30,7 @@ pub enum Role {
 /// Usage text of the binary.
 pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
                    [--rotate BYTES] [--keep BYTES|all] [--sync never|asked|always] [--orphan-ttl SECONDS] [--core BYTES]
+agentd-keeper standby [ROOM]
 agentd-keeper run
 agentd-keeper look SECONDS
 agentd-keeper dump-environment FD|PATH [LABEL]
@@ -39,9 +41,9 @@ agentd-keeper --version";
 /// Error of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    #[error("a role is missing; use hold, run, look, dump-environment, enter or isolation")]
+    #[error("a role is missing; use hold, standby, run, look, dump-environment, enter or isolation")]
     NoRole,
-    #[error("{0:?} is not a role; use hold, run, look, dump-environment, enter or isolation")]
+    #[error("{0:?} is not a role; use hold, standby, run, look, dump-environment, enter or isolation")]
     Role(OsString),
     #[error("{0:?} is unknown, repeated or has no value")]
     Argument(OsString),
@@ -55,6 +57,11 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
     let role = args.next().ok_or(UsageError::NoRole)?;
     let parsed = match role.to_str() {
         Some("hold") => return hold(args).map(Role::Hold),
+        Some("standby") => {
+            // The argument is only room for the later command line.
+            let _room = args.next();
+            Role::Standby
+        }
         Some("run") => Role::Run,
         Some("look") => {
             let seconds = args.next().and_then(|seconds| seconds.to_str()?.parse().ok()).filter(|seconds| *seconds > 0);
@@ -145,6 +152,14 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
     })
 }
 
+/// Length in bytes of the command line that a keeper in standby can take over, with a NUL behind each argument.
+pub const ROOM: usize = 1024;
+
+/// Returns the arguments that start a keeper in standby. The last one makes room for its later command line.
+pub fn standby_arguments() -> [OsString; 2] {
+    ["standby".into(), " ".repeat(ROOM).into()]
+}
+
 /// Value of `--keep` for a journal whose segments are never removed.
 const ALL: &str = "all";
 
@@ -198,6 +213,7 @@ mod tests {
             ..HoldArgs::default()
         };
         assert_eq!(parsed("hold --launch 2 --session a --socket /r/k --state /s"), Ok(Role::Hold(hold)));
+        assert_eq!(parse(standby_arguments()), Ok(Role::Standby));
         assert_eq!(parsed("run"), Ok(Role::Run));
         assert_eq!(parsed("look 30"), Ok(Role::Look(30)));
         assert_eq!(parsed("dump-environment 12"), Ok(Role::DumpEnvironment(Target::Descriptor(12), String::new())));
@@ -231,6 +247,7 @@ mod tests {
             ("", "a role is missing"),
             ("serve", "\"serve\" is not a role"),
             ("run now", "\"now\" is unknown"),
+            ("standby room more", "\"more\" is unknown"),
             ("look", "the number of seconds"),
             ("look 0", "the number of seconds"),
             ("dump-environment x", "the file descriptor number"),

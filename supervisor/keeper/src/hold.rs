@@ -7,7 +7,7 @@
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -46,15 +46,30 @@ pub enum HoldError {
 /// Holds an agent until it has ended and the daemon was notified. A process must call this function first, while it
 /// has a single thread.
 pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
-    let setup = |action| move |source| HoldError::Setup { action, source };
+    set_up()?;
+    hold_for(args, None)
+}
+
+/// Prepares the process for any session.
+pub(crate) fn set_up() -> Result<(), HoldError> {
     os::close_inherited().map_err(setup("close inherited file descriptors"))?;
-    private::protect_memory(args.core).map_err(setup("protect its memory from other processes"))?;
+    os::refuse_tracing().map_err(setup("protect its memory from other processes"))?;
     forget_environment();
     if getsid(None).ok() != Some(getpid()) {
         setsid().map_err(io::Error::from).map_err(setup("begin a process session"))?;
     }
     std::env::set_current_dir("/").map_err(setup("change its working directory to the root"))?;
-    os::become_subreaper().map_err(setup("become the reaper of the agent's descendants"))?;
+    os::become_subreaper().map_err(setup("become the reaper of the agent's descendants"))
+}
+
+fn setup(action: &'static str) -> impl Fn(io::Error) -> HoldError {
+    move |source| HoldError::Setup { action, source }
+}
+
+/// Takes the session's journal, listens, and holds the agent. `daemon` is the connection of the daemon that started
+/// this process, if there is one.
+pub(crate) fn hold_for(args: &HoldArgs, daemon: Option<&UnixStream>) -> Result<(), HoldError> {
+    private::protect_memory(args.core).map_err(setup("protect its memory from other processes"))?;
     let signals = Signals::install().map_err(setup("receive signals"))?;
     let pid = std::process::id();
     let own = i32::try_from(pid).map_err(io::Error::other).and_then(os::start_time);
@@ -86,7 +101,12 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
         let _ = fs::remove_file(&args.socket);
         return Err(setup("replace its standard file descriptors")(source));
     }
-    let ended = Keeper::new(args, start_time, signals, listener, log).run();
+    let mut keeper = Keeper::new(args, start_time, signals, listener, log);
+    if let Some(daemon) = daemon {
+        // Without the connection, the daemon connects to the socket like any other.
+        daemon.try_clone().map(|daemon| keeper.connect(daemon)).map_err(setup("use the daemon's connection"))?;
+    }
+    let ended = keeper.run();
     // The lock is released later, when the process exits. The journal can still be locked after the socket is gone.
     let _ = fs::remove_file(&args.socket);
     ended.map_err(HoldError::Wait)

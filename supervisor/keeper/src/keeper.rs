@@ -16,7 +16,7 @@
 
 use std::io;
 use std::os::fd::AsFd as _;
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
@@ -167,26 +167,32 @@ impl<'a> Keeper<'a> {
         while let Some(stream) = self.door.accept() {
             // An agent is not the daemon. It runs below this keeper, and an agent of another session runs below that
             // session's keeper.
-            let may = Caller::is_owner(&stream);
-            let Some(mut connection) = may.then(|| Connection::new(stream).ok()).flatten() else { continue };
-            let tail = self.tail();
-            connection.send(&FromKeeper::Hello(Hello {
-                protocol: PROTOCOL,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                session: self.args.session.clone(),
-                launch: self.args.launch,
-                pid: std::process::id(),
-                start_time: self.start_time,
-                agent_pid: self.agent.as_ref().filter(|_| !self.ended).map(|agent| agent.pid.unsigned_abs()),
-                tail,
-            }));
-            connection.mark_reported(tail);
-            // The old daemon is gone or about to be replaced, and does not get the answers it waited for.
-            self.connection = Some(connection);
-            self.alone_since = None;
-            self.durable = None;
-            self.input(Input::Connected);
+            if Caller::is_owner(&stream) {
+                self.connect(stream);
+            }
         }
+    }
+
+    /// Greets a daemon, which replaces the connected one.
+    pub(crate) fn connect(&mut self, stream: UnixStream) {
+        let Ok(mut connection) = Connection::new(stream) else { return };
+        let tail = self.tail();
+        connection.send(&FromKeeper::Hello(Hello {
+            protocol: PROTOCOL,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            session: self.args.session.clone(),
+            launch: self.args.launch,
+            pid: std::process::id(),
+            start_time: self.start_time,
+            agent_pid: self.agent.as_ref().filter(|_| !self.ended).map(|agent| agent.pid.unsigned_abs()),
+            tail,
+        }));
+        connection.mark_reported(tail);
+        // The old daemon is gone or about to be replaced, and does not get the answers it waited for.
+        self.connection = Some(connection);
+        self.alone_since = None;
+        self.durable = None;
+        self.input(Input::Connected);
     }
 
     fn note_signals(&mut self) {

@@ -37,6 +37,7 @@ pub mod run;
 mod screen;
 mod signals;
 mod spawn;
+pub mod standby;
 mod terminal;
 pub mod tokens;
 mod trace;

@@ -29,6 +29,7 @@ use super::environment;
 use super::needs::LaunchPrerequisites;
 use crate::facts;
 use crate::isolation;
+use crate::launch::Reservation;
 use crate::launch_plan::LaunchPlan;
 use crate::repositories;
 use crate::workflow;
@@ -79,6 +80,8 @@ pub(crate) struct Prepared {
     pub record: LaunchRecord,
     /// Files that are written before the agent starts.
     pub files: Vec<SessionFile>,
+    /// The keeper that was started meanwhile.
+    pub keeper: Option<Reservation>,
 }
 
 /// Reason for the failure of a launch: the condition that does not hold.
@@ -168,6 +171,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
+    let keeper = plan.daemon.launcher.reserve();
     let in_environment = info_span!(target: TARGET, "environment");
     let provided = Box::pin(environment::provide_environment(plan, report)).instrument(in_environment);
     let (built, without, mcp_secrets) = provided.await?;
@@ -179,7 +183,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
         report_degraded(plan, by, missing, report).await;
     }
     let files = SessionFile::of(&built.environment, |_| true);
-    Ok(Prepared { record: launch_record(plan, &built, mcp_secrets).await?, files })
+    Ok(Prepared { record: launch_record(plan, &built, mcp_secrets).await?, files, keeper })
 }
 
 /// Provides the working directory with its repositories and its workflow. Returns what a degraded launch left out.

@@ -93,6 +93,7 @@ impl Generations {
     /// Puts the next generation in force.
     pub fn replace(&self, next: Generation) {
         next.snapshots.take_effect();
+        next.keep_spare();
         self.current.send_replace(Arc::new(next));
     }
 }
@@ -121,6 +122,11 @@ impl Generation {
             daemon,
             loaded: OnceCell::new(),
         })
+    }
+
+    /// Starts or ends the keeper that waits for the next launch, as the configuration says.
+    pub fn keep_spare(&self) {
+        self.daemon.launcher.keep_spare(self.config.launch.spare_keeper);
     }
 
     /// Creates the next generation from another configuration. [`Generations::replace`] puts it in force.

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use agentd_keeper::cli::{self, Role, USAGE};
 use agentd_keeper::hold::HoldError;
-use agentd_keeper::{enter, environment, hold, look, run};
+use agentd_keeper::{enter, environment, hold, look, run, standby};
 
 fn main() -> ExitCode {
     let role = match cli::parse(std::env::args_os().skip(1)) {
@@ -20,14 +20,17 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let held = match &role {
+        Role::Hold(args) => Some(hold::hold(args)),
+        Role::Standby => Some(standby::standby()),
+        _ => None,
+    };
+    if let Some(Err(error @ HoldError::Held { .. })) = &held {
+        report(error);
+        return ExitCode::from(3);
+    }
     let done = match role {
-        Role::Hold(args) => match hold::hold(&args) {
-            Err(error @ HoldError::Held { .. }) => {
-                report(&error);
-                return ExitCode::from(3);
-            }
-            held => held.map_err(Box::from),
-        },
+        Role::Hold(_) | Role::Standby => held.unwrap_or(Ok(())).map_err(Box::from),
         Role::Run => run::run(std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::Look(seconds) => look::look(seconds, std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::Enter(request, report) => enter::enter(request, report).map_err(Box::from),

@@ -306,6 +306,40 @@ fn read(pid: i32) -> io::Result<Process> {
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, format!("/proc/{pid}/stat has another form")))
 }
 
+/// Replaces the command line that other processes see (`/proc/PID/cmdline`), if the new one fits into the old one. Does
+/// nothing otherwise. A process must call this function while it has a single thread.
+#[allow(unsafe_code, reason = "the kernel shows the memory where it put the arguments")]
+pub(crate) fn set_command_line<'a>(arguments: impl Iterator<Item = &'a [u8]>) {
+    let Some((start, end)) = fs::read("/proc/self/stat").ok().and_then(|stat| command_line_area(&stat)) else { return };
+    let room = end - start;
+    let program = std::env::args_os().next().unwrap_or_default();
+    let mut line = Vec::with_capacity(room);
+    line.extend_from_slice(program.as_encoded_bytes());
+    line.push(0);
+    for argument in arguments {
+        line.extend_from_slice(argument);
+        line.push(0);
+    }
+    if line.len() > room {
+        return;
+    }
+    line.resize(room, 0);
+    // SAFETY: the kernel reports these addresses as the ends of the argument strings, which belong to this process and
+    // are writable. No other thread exists, and no code reads the arguments later.
+    unsafe { std::ptr::copy_nonoverlapping(line.as_ptr(), std::ptr::with_exposed_provenance_mut::<u8>(start), room) };
+}
+
+/// Returns the addresses of the first byte of the command line and of the byte behind it: the fields 48 and 49 of
+/// `/proc/PID/stat` (proc(5)).
+fn command_line_area(stat: &[u8]) -> Option<(usize, usize)> {
+    let end = memchr::memrchr(b')', stat)?;
+    // Field 3 is the first one behind the name.
+    let mut fields = std::str::from_utf8(stat.get(end + 2..)?).ok()?.split(' ').skip(45);
+    let (start, end) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    // The kernel shows 0 to a process without permission.
+    (start > 0 && end > start).then_some((start, end))
+}
+
 /// Parses `/proc/PID/stat` (proc(5)). The name is in parentheses and may contain some, so fields are counted from the
 /// last one.
 fn parse(pid: i32, stat: &[u8]) -> Option<Process> {

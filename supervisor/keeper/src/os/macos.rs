@@ -132,6 +132,9 @@ pub(crate) fn close_inherited() -> io::Result<()> {
 /// Does nothing: a pipe grows by itself on macOS, up to 64 KiB.
 pub(crate) fn widen(_pipe: impl AsFd, _bytes: i32) {}
 
+/// Does nothing: agentd starts no keeper in standby here.
+pub(crate) fn set_command_line<'a>(_arguments: impl Iterator<Item = &'a [u8]>) {}
+
 pub(crate) fn start_time(pid: i32) -> io::Result<u64> {
     Ok(process::of(pid)?.start_time)
 }

@@ -36,6 +36,15 @@ pub const MAX_FRAME: u32 = 64 << 20;
 /// Environment variable of an agent that has the session id. It identifies the session that a process belongs to.
 pub const SESSION_VARIABLE: &str = "AGENTD_SESSION";
 
+/// First frame from a daemon to a keeper in standby. The keeper answers with [`FromKeeper::Hello`] on the same
+/// connection, or with [`FromKeeper::Refused`] and the code `not-held`. Then it exits, or the connection continues like
+/// every other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Begin {
+    /// Arguments that would start the keeper of the session ([`HoldArgs::arguments`]). They become its command line.
+    pub arguments: Vec<ByteString>,
+}
+
 /// Request from a daemon to a keeper.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -303,6 +312,7 @@ pub enum FromKeeper {
     /// The request was refused and changed nothing. The codes are:
     ///
     /// - `unknown-request`, `already-launched`, `wrong-launch`.
+    /// - `not-held`: a keeper in standby cannot hold the session, and exits.
     /// - `bad-record`: the data of a record contains a line break.
     /// - `agent-not-reading`: too many bytes wait for the agent's stdin.
     /// - `agent-ended`: the agent cannot receive the records.

@@ -24,7 +24,7 @@ use super::renewal::{RenewalResult, pause};
 use super::{Driver, DriverError};
 use crate::bringup::{Prepared, Progress};
 use crate::journal_port::Port;
-use crate::launch::{Connection, LinkError};
+use crate::launch::{Connection, LinkError, Reservation};
 use crate::launch_plan::LaunchPlan;
 use agentd_api::chain;
 use agentd_decide::batch::Batch;
@@ -237,7 +237,7 @@ impl Driver {
     async fn start_agent(
         &mut self,
         plan: &LaunchPlan,
-        Prepared { record, files }: Prepared,
+        Prepared { record, files, keeper }: Prepared,
     ) -> Result<(), DriverError> {
         let launch = plan.launch;
         if let Err(error) = self.launching.files.provide(files).await {
@@ -256,7 +256,7 @@ impl Driver {
                 fail_launch(&self.recorder.state, launch, kind, reason::GUEST_SOCKET_NOT_MADE, &message, &self.facts());
             return self.append(batch).await.map(drop);
         }
-        match start_keeper(&*self.outside, plan, record).await {
+        match start_keeper(&*self.outside, plan, record, keeper).await {
             Ok(link) => {
                 self.recorder.port = Port::Keeper(link);
                 self.stop.sent = false;
@@ -287,8 +287,9 @@ async fn start_keeper(
     outside: &dyn Outside,
     plan: &LaunchPlan,
     record: LaunchRecord,
+    reserved: Option<Reservation>,
 ) -> Result<Box<dyn Connection>, String> {
-    let mut link = outside.start(plan).await.map_err(|error| chain(&error))?;
+    let mut link = outside.start(plan, reserved).await.map_err(|error| chain(&error))?;
     agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
     match link.call(&ToKeeper::Launch(Box::new(record))).await {
         Ok(FromKeeper::Launched { .. }) => {

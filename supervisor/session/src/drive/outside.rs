@@ -14,7 +14,7 @@ use tracing::Instrument as _;
 use crate::bringup::{self, Progress};
 use crate::facts;
 use crate::generation::Generation;
-use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError};
+use crate::launch::{Connection, KeeperLimits, LaunchError, Link, LinkError, Reservation};
 use crate::launch_plan::LaunchPlan;
 use crate::repositories;
 use crate::workflow::{self, Examined};
@@ -37,7 +37,8 @@ pub(crate) trait Outside: fmt::Debug + Send + Sync {
     async fn facts(&self, generation: Arc<Generation>, directory: PathBuf) -> SessionFacts;
 
     /// Starts a keeper and connects to it.
-    async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError>;
+    async fn start(&self, plan: &LaunchPlan, reserved: Option<Reservation>)
+    -> Result<Box<dyn Connection>, LaunchError>;
 
     /// Connects to a keeper, like [`Link::connect`].
     async fn connect(&self, socket: &Path, patience: &KeeperLimits) -> Result<Box<dyn Connection>, LinkError>;
@@ -79,9 +80,13 @@ impl Outside for Processes {
         facts::after_work(generation, directory).await
     }
 
-    async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {
+    async fn start(
+        &self,
+        plan: &LaunchPlan,
+        reserved: Option<Reservation>,
+    ) -> Result<Box<dyn Connection>, LaunchError> {
         let LaunchPlan { id, keeper, unit, keeper_limits, .. } = plan;
-        let link = plan.daemon.launcher.start(id, keeper, unit, keeper_limits).await?;
+        let link = plan.daemon.launcher.start(id, keeper, unit, keeper_limits, reserved).await?;
         Ok(Box::new(link))
     }
 

@@ -26,7 +26,7 @@ use crate::creation;
 use crate::daemon::{Daemon, Programs};
 use crate::generation::Generation;
 use crate::journal_port::Journal;
-use crate::launch::{Connection, KeeperLimits, LaunchError, LinkError};
+use crate::launch::{Connection, KeeperLimits, LaunchError, LinkError, Reservation};
 use crate::launch_plan::LaunchPlan;
 use crate::workflow::Examined;
 
@@ -42,7 +42,7 @@ impl Outside for NoProcesses {
     fn bring_up(&self, plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) -> JoinHandle<()> {
         tokio::spawn(async move {
             let record = LaunchRecord { launch: plan.launch, ..LaunchRecord::default() };
-            report.send(Progress::Ready(Box::new(Prepared { record, files: Vec::new() }))).await.unwrap();
+            report.send(Progress::Ready(Box::new(Prepared { record, files: Vec::new(), keeper: None }))).await.unwrap();
         })
     }
 
@@ -58,7 +58,7 @@ impl Outside for NoProcesses {
         SessionFacts { read_at: Timestamp::now(), directory: None, repository: Repository::None }
     }
 
-    async fn start(&self, plan: &LaunchPlan) -> Result<Box<dyn Connection>, LaunchError> {
+    async fn start(&self, plan: &LaunchPlan, _: Option<Reservation>) -> Result<Box<dyn Connection>, LaunchError> {
         Ok(Box::new(FakeKeeper::start(&plan.id, &plan.keeper)))
     }
 

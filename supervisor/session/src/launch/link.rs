@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use agentd_keeper::protocol::{FromKeeper, Hello, PROTOCOL, Tail, ToKeeper};
+use agentd_keeper::protocol::{Begin, FromKeeper, Hello, PROTOCOL, Tail, ToKeeper};
 use async_recursion::async_recursion as boxed;
 use async_trait::async_trait;
 use tokio::net::UnixStream;
@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Connection;
+use super::standby::Standby;
 use crate::pulse;
 use agentd_host::frame;
 
@@ -101,9 +102,43 @@ impl Link {
         let connect = |source| LinkError::Connect { socket: socket.to_owned(), source };
         let stream = pulse::elsewhere(UnixStream::connect(socket)).await.map_err(connect)?;
         let peer = stream.peer_cred().ok().and_then(|peer| u32::try_from(peer.pid()?).ok()).filter(|pid| *pid > 0);
+        Self::greeted(stream, peer, socket, patience).await
+    }
+
+    /// Gives a keeper in standby the arguments of its session, and waits for its greeting. Returns `None` if the process
+    /// has ended before.
+    #[boxed]
+    pub(super) async fn begin(
+        Standby { pid, mut stream }: Standby,
+        begin: &Begin,
+        socket: &Path,
+        patience: &KeeperLimits,
+    ) -> Result<Option<Self>, LinkError> {
+        if frame::write(&mut stream, begin).await.is_err() {
+            return Ok(None);
+        }
+        let limit = HELLO.min(patience.answer);
+        tokio::select! {
+            biased;
+            link = Self::greeted(stream, Some(pid), socket, patience) => link.map(Some),
+            () = patience.over(limit) => Err(LinkError::Silent { limit }),
+        }
+    }
+
+    /// Waits for the greeting of the keeper at the other end.
+    async fn greeted(
+        stream: UnixStream,
+        peer: Option<u32>,
+        socket: &Path,
+        patience: &KeeperLimits,
+    ) -> Result<Self, LinkError> {
         let (mut read, write) = stream.into_split();
-        let Ok(Some(FromKeeper::Hello(hello))) = pulse::elsewhere(frame::read(&mut read)).await else {
-            return Err(LinkError::NoHello { socket: socket.to_owned() });
+        let hello = match pulse::elsewhere(frame::read(&mut read)).await {
+            Ok(Some(FromKeeper::Hello(hello))) => hello,
+            Ok(Some(FromKeeper::Refused { code, message, errno })) => {
+                return Err(LinkError::Refused { code, message, errno });
+            }
+            _ => return Err(LinkError::NoHello { socket: socket.to_owned() }),
         };
         if hello.protocol != PROTOCOL {
             return Err(LinkError::Protocol { socket: socket.to_owned(), found: hello.protocol });

@@ -7,6 +7,7 @@ mod connection;
 mod detached;
 mod keepers;
 mod link;
+mod standby;
 mod systemd;
 mod timers;
 mod unit;
@@ -15,14 +16,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use agentd_api::SessionId;
+use agentd_api::{ByteString, SessionId};
 use agentd_keeper::caller::UNIT_PREFIX;
-use agentd_keeper::protocol::HoldArgs;
+use agentd_keeper::cli::ROOM;
+use agentd_keeper::protocol::{Begin, HoldArgs};
 use async_recursion::async_recursion as boxed;
 
 pub(crate) use connection::Connection;
 pub use keepers::Keepers;
 pub use link::{KeeperLimits, Link, LinkError};
+pub(crate) use standby::Reservation;
 pub(crate) use timers::{ScheduleTimer, TimerNames};
 pub use unit::Unit;
 
@@ -30,12 +33,14 @@ use crate::pulse;
 use agentd_config::Manager;
 use agentd_host::directories::{DirectoryError, make_private};
 use agentd_host::platform;
+use standby::Standbys;
 
 /// Starts keepers.
 #[derive(Debug)]
 pub struct Launcher {
     keeper: PathBuf,
     backend: Backend,
+    standbys: Standbys,
     keepers: Keepers,
     /// Why the service manager that runs the sessions did not answer the last test.
     trouble: Mutex<Option<String>>,
@@ -82,7 +87,13 @@ impl Launcher {
             Manager::Auto => platform::is_of_systemd(),
         };
         let backend = if by_systemd { Backend::Systemd(systemd::Units::new()) } else { Backend::Detached };
-        Self { keeper, backend, keepers: Keepers::default(), trouble: Mutex::default() }
+        Self {
+            standbys: Standbys::new(keeper.clone()),
+            keeper,
+            backend,
+            keepers: Keepers::default(),
+            trouble: Mutex::default(),
+        }
     }
 
     /// Returns the keepers that this daemon has talked to.
@@ -124,14 +135,47 @@ impl Launcher {
         matches!(self.backend, Backend::Systemd(_))
     }
 
-    /// Starts a keeper and connects to it.
+    /// Sets whether a keeper in standby is kept for the next launch.
+    pub fn keep_spare(&self, keeps: bool) {
+        self.standbys.keep_spare(keeps && self.has_standby());
+    }
+
+    /// Reports whether a keeper can be started before its session is known. A unit gets its name when it is started.
+    fn has_standby(&self) -> bool {
+        cfg!(target_os = "linux") && matches!(self.backend, Backend::Detached)
+    }
+
+    /// Reserves a keeper for a launch, which then does not wait for the start of a process.
+    pub(crate) fn reserve(&self) -> Option<Reservation> {
+        self.has_standby().then(|| self.standbys.reserve())
+    }
+
+    /// Gives the session to a keeper in standby. Returns `None` if that is not possible.
+    async fn start_reserved(
+        &self,
+        reserved: &mut Reservation,
+        args: &HoldArgs,
+        patience: &KeeperLimits,
+    ) -> Result<Option<Link>, LaunchError> {
+        let arguments = args.arguments();
+        // The process shows the arguments in place of its own, by which it is found when it does not answer.
+        if arguments.iter().map(|argument| argument.len() + 1).sum::<usize>() > ROOM {
+            return Ok(None);
+        }
+        let Some(standby) = reserved.take() else { return Ok(None) };
+        let begin = Begin { arguments: arguments.into_iter().map(ByteString::from).collect() };
+        Ok(Link::begin(standby, &begin, &args.socket, patience).await?)
+    }
+
+    /// Starts a keeper and connects to it. A reserved keeper is used if that is possible.
     #[boxed]
-    pub async fn start(
+    pub(crate) async fn start(
         &self,
         id: &SessionId,
         args: &HoldArgs,
         unit: &Unit,
         patience: &KeeperLimits,
+        reserved: Option<Reservation>,
     ) -> Result<Link, LaunchError> {
         let runtime = args.socket.parent().unwrap_or_else(|| Path::new("/"));
         make_private(runtime)?;
@@ -140,6 +184,12 @@ impl Launcher {
             Backend::Detached => {
                 // The keeper inherits the daemon's limit on core files, which must not apply to an agent.
                 let args = HoldArgs { core: agentd_keeper::private::core_limit(), ..args.clone() };
+                if let Some(mut reserved) = reserved
+                    && let Some(link) = self.start_reserved(&mut reserved, &args, patience).await?
+                {
+                    self.note_keeper(&link, id);
+                    return Ok(link);
+                }
                 detached::start(&self.keeper, &args.arguments(), &log)?;
             }
             Backend::Systemd(units) => {
@@ -153,10 +203,7 @@ impl Launcher {
         loop {
             match Link::connect(&args.socket, patience).await {
                 Ok(link) => {
-                    // A keeper is trusted only if it is the process that owns the socket.
-                    if link.peer == Some(link.hello.pid) {
-                        self.keepers.enter(link.hello.pid, link.hello.start_time, id);
-                    }
+                    self.note_keeper(&link, id);
                     return Ok(link);
                 }
                 Err(LinkError::Connect { .. }) if begun.elapsed() < LISTENS => {}
@@ -173,6 +220,13 @@ impl Launcher {
             }
             pulse::elsewhere(tokio::time::sleep(pause)).await;
             pause = (pause * 2).min(Duration::from_millis(50));
+        }
+    }
+
+    /// Enters a keeper that has greeted. A keeper is trusted only if it is the process at the other end.
+    fn note_keeper(&self, link: &Link, id: &SessionId) {
+        if link.peer == Some(link.hello.pid) {
+            self.keepers.enter(link.hello.pid, link.hello.start_time, id);
         }
     }
 

@@ -1,0 +1,147 @@
+//! Keepers in standby: processes that wait for a session, so that a launch does not wait for the start of a process
+//! ([`agentd_keeper::standby`]).
+//!
+//! A launch reserves a keeper before it builds the environment. It gets the spare one, or starts one that is ready when
+//! the environment is built. The spare is started again when no launch has been in progress for a moment.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use agentd_keeper::cli::standby_arguments;
+use tokio::net::UnixStream;
+use tokio::process::Command;
+
+/// Time without a launch in progress, after which the spare keeper is started.
+const QUIET: Duration = Duration::from_millis(20);
+
+/// The keepers in standby. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Standbys(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    keeper: PathBuf,
+    state: Mutex<StandbyState>,
+}
+
+#[derive(Debug, Default)]
+struct StandbyState {
+    spare: Option<Standby>,
+    /// Whether a spare is kept at all.
+    keeps_spare: bool,
+    /// Number of launches that hold a reservation.
+    launches: usize,
+    /// Number of the last reservation that ended.
+    ended: u64,
+}
+
+/// A process that waits for its session. Dropping the value ends it.
+#[derive(Debug)]
+pub(super) struct Standby {
+    pub(super) pid: u32,
+    /// Connection to the process.
+    pub(super) stream: UnixStream,
+}
+
+/// A keeper for one launch. Dropping the value ends a keeper that was not used.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    standbys: Standbys,
+    standby: Option<Standby>,
+}
+
+impl Standbys {
+    pub(super) fn new(keeper: PathBuf) -> Self {
+        Self(Arc::new(Shared { keeper, state: Mutex::default() }))
+    }
+
+    fn state(&self) -> MutexGuard<'_, StandbyState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets whether a spare keeper is kept. Must be called within a runtime.
+    pub(super) fn keep_spare(&self, keeps: bool) {
+        let mut state = self.state();
+        state.keeps_spare = keeps;
+        if keeps {
+            self.start_spare_later(&state);
+        } else {
+            state.spare = None;
+        }
+    }
+
+    /// Takes the spare keeper, or starts one.
+    pub(super) fn reserve(&self) -> Reservation {
+        let spare = {
+            let mut state = self.state();
+            state.launches += 1;
+            state.spare.take()
+        };
+        let standby = spare.or_else(|| match start(&self.0.keeper) {
+            Ok(standby) => Some(standby),
+            Err(error) => {
+                // The launch starts a keeper later, and reports its error.
+                tracing::debug!(%error, "cannot start a keeper in standby");
+                None
+            }
+        });
+        Reservation { standbys: self.clone(), standby }
+    }
+
+    /// Starts the spare keeper in a task, unless a launch begins before the time is over.
+    fn start_spare_later(&self, state: &StandbyState) {
+        if state.launches > 0 || state.spare.is_some() || !state.keeps_spare {
+            return;
+        }
+        let (standbys, ended) = (self.clone(), state.ended);
+        // Without a runtime, the daemon is ending.
+        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
+        runtime.spawn(async move {
+            tokio::time::sleep(QUIET).await;
+            let mut state = standbys.state();
+            if state.launches == 0 && state.ended == ended && state.spare.is_none() && state.keeps_spare {
+                state.spare = start(&standbys.0.keeper).ok();
+            }
+        });
+    }
+}
+
+impl Reservation {
+    /// Returns the keeper, if it could be started.
+    pub(super) fn take(&mut self) -> Option<Standby> {
+        self.standby.take()
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        let mut state = self.standbys.state();
+        state.launches -= 1;
+        state.ended += 1;
+        self.standbys.start_spare_later(&state);
+    }
+}
+
+/// Starts a process in standby with an empty environment.
+fn start(keeper: &Path) -> io::Result<Standby> {
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    // No `pre_exec`: see `detached`.
+    let mut child = Command::new(keeper)
+        .args(standby_arguments())
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .kill_on_drop(false)
+        .spawn()?;
+    let pid = child.id().ok_or_else(|| io::Error::other("the keeper has ended"))?;
+    // This daemon is the parent while it lives, and must collect the exit status.
+    tokio::spawn(async move { child.wait().await });
+    Ok(Standby { pid, stream: UnixStream::from_std(ours)? })
+}
