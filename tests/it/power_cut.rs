@@ -8,7 +8,7 @@
 use std::fs;
 
 use agentd_api::session::{Phase, WholeList};
-use agentd_api::{Body, Event};
+use agentd_api::{Body, Code, Event};
 
 use crate::harness::random::Random;
 use crate::harness::{Daemon, Session, process, until};
@@ -162,6 +162,23 @@ async fn nothing_is_remembered_ahead_of_the_journal_on_the_disk() {
     assert_eq!(fold(&session), None);
     fs::remove_file(hit).unwrap();
     until("it is remembered when the disk has it", || fold(&session).is_some()).await;
+}
+
+#[tokio::test]
+async fn a_session_that_does_not_get_to_the_disk_is_not_created() {
+    let mut daemon = Daemon::prepare();
+    fs::create_dir_all(daemon.state().join("faults")).unwrap();
+    daemon.run().await;
+    fs::write(daemon.state().join("faults/journal.sync.before"), "fail at 1").unwrap();
+    let refused = daemon.client.post("/v1/sessions", &daemon.scripted(&[])).await;
+    assert_eq!((refused.status.as_u16(), refused.problem().code), (503, Code::JournalNotWritable));
+    assert!(refused.problem().detail.contains("nothing was changed"), "{:?}", refused.problem());
+    let list: WholeList = daemon.client.get("/v1/sessions").await.expect(200);
+    assert!(list.sessions.is_empty(), "{list:?}");
+    let left = fs::read_dir(daemon.state().join("sessions")).unwrap().count();
+    assert_eq!(left, 0, "no directory is left");
+    process::assert_only(&[daemon.pid()], daemon.root(), "after the refusal");
+    daemon.session(&daemon.scripted(&[])).await;
 }
 
 #[tokio::test]

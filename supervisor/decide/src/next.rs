@@ -94,6 +94,9 @@ pub struct Facts<'a> {
     pub needed: &'a RequiredPrerequisites,
     /// Policies for a stale session.
     pub staleness: &'a StalenessSettings,
+    /// Whether the launch still examines the environment and the directory beside the agent's start. No conversation is
+    /// opened before that is done.
+    pub is_examining: bool,
 }
 
 /// Returns the next step, or `None` if the session waits for an event.
@@ -279,7 +282,7 @@ fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<B
         Opening::Initializing => {
             running.pending.is_empty().then(|| Batch::default().send(acp::initialize(state.next_rpc, facts.editor)))
         }
-        Opening::Initialized(_) if !running.pending.is_empty() => None,
+        Opening::Initialized(_) if !running.pending.is_empty() || facts.is_examining => None,
         Opening::Initialized(capabilities) => {
             if let Some(batch) = staleness::introduced(state, facts) {
                 return Some(batch);

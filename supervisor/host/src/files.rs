@@ -29,9 +29,39 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 
 /// Writes a document as indented JSON.
 pub fn write_json<T: Serialize>(path: &Path, document: &T) -> io::Result<()> {
+    write(path, &json(document)?)
+}
+
+/// Returns a document as indented JSON.
+pub fn json<T: Serialize>(document: &T) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec_pretty(document)?;
     bytes.push(b'\n');
-    write(path, &bytes)
+    Ok(bytes)
+}
+
+/// Writes a file that does not exist, with mode 0600 and without a sync. After an error the file may be incomplete.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?.write_all(bytes)
+}
+
+/// Replaces the content of `path` with mode 0600, and lets the system choose when it is on the disk. After a power cut,
+/// the file can be empty or have its former content.
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let directory = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
+    let mut file = tempfile::Builder::new()
+        .permissions(std::fs::Permissions::from_mode(0o600))
+        .prefix(UNFINISHED)
+        .tempfile_in(directory)?;
+    file.write_all(bytes)?;
+    agentd_fault::at(Point::DaemonFileBeforeRename)?;
+    file.persist(path).map_err(|error| error.error)?;
+    agentd_fault::at(Point::DaemonFileAfterRename)
+}
+
+/// Syncs a file and its directory to the disk.
+pub fn sync(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()?;
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
 /// Opens a log file for appending and makes it if it is missing, with access for its owner alone.

@@ -88,6 +88,9 @@ pub async fn check(machine: &Machine, path: &Path) -> Result<(), WorkspaceError>
 /// Checks several directories within the time limit of one. Returns the error of the first that cannot be used.
 #[boxed]
 pub async fn check_all(machine: &Machine, paths: &[PathBuf]) -> Result<(), WorkspaceError> {
+    if paths.is_empty() {
+        return Ok(());
+    }
     if let Some(path) = paths.iter().find(|path| !path.is_absolute()) {
         return Err(WorkspaceError::Relative { path: path.clone() });
     }

@@ -85,6 +85,8 @@ pub enum LookupAnswer {
     Identity {
         path: ByteString,
         identity: DirectoryIdentity,
+        /// Whether the directory or a directory above it has an entry `.git`, or may have one.
+        may_have_repository: bool,
     },
     /// Addresses without ports. A link-local address ends in `%` and the number of its interface.
     Addresses(Vec<String>),
@@ -300,7 +302,16 @@ fn identity(path: &Path) -> Result<LookupAnswer, Failure> {
     // Only Linux has this file.
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let identity = DirectoryIdentity { device: metadata.dev(), inode: metadata.ino(), boot: boot.trim().to_owned() };
-    Ok(LookupAnswer::Identity { path: resolved.as_os_str().into(), identity })
+    // git does not look beyond the border of a file system (git(1), GIT_DISCOVERY_ACROSS_FILESYSTEM).
+    let is_here = |above: &&Path| above.metadata().is_ok_and(|above| above.dev() == metadata.dev());
+    let may_have_repository = resolved.ancestors().take_while(is_here).any(has_git);
+    Ok(LookupAnswer::Identity { path: resolved.as_os_str().into(), identity, may_have_repository })
+}
+
+/// Reports whether a directory has an entry `.git`, by which git finds a repository (gitrepository-layout(5)). An entry
+/// that cannot be examined counts.
+fn has_git(directory: &Path) -> bool {
+    !matches!(directory.join(".git").symlink_metadata(), Err(error) if error.kind() == io::ErrorKind::NotFound)
 }
 
 /// Returns the device of a path. The answer of stat(2) can come from a cache that is a minute old; the answer of
@@ -473,11 +484,30 @@ mod tests {
         symlink("a", at("l")).unwrap();
         let LookupAnswer::Identity { identity: a, .. } = look(at("a")) else { panic!("not seen") };
         let LookupAnswer::Identity { identity: b, .. } = look(at("b")) else { panic!("not seen") };
-        let LookupAnswer::Identity { identity: l, path } = look(at("l")) else { panic!("not seen") };
+        let LookupAnswer::Identity { identity: l, path, .. } = look(at("l")) else { panic!("not seen") };
         assert!(a.differs(&b) && a == l && path == at("a").as_os_str().into(), "{a:?} {b:?} {l:?}");
         std::fs::write(at("f"), "").unwrap();
         assert_eq!(why(&look(at("f"))), Some(FailureReason::Unusable));
         assert_eq!(why(&look(at("none"))), Some(FailureReason::NotFound));
+    }
+
+    #[test]
+    fn a_directory_may_have_a_repository_if_it_or_one_above_has_an_entry_of_git() {
+        let directory = tempfile::tempdir().unwrap();
+        let below = directory.path().join("a/b");
+        std::fs::create_dir_all(&below).unwrap();
+        let may_have = || match after(Path::new(""), LookupRequest::Identity(below.as_os_str().into())) {
+            LookupAnswer::Identity { may_have_repository, .. } => may_have_repository,
+            other => panic!("{other:?}"),
+        };
+        assert!(!may_have(), "no directory above {} has a repository", below.display());
+        let git = directory.path().join("a/.git");
+        std::fs::create_dir(&git).unwrap();
+        assert!(may_have());
+        std::fs::remove_dir(&git).unwrap();
+        // A link without a file may be of a file system that is not mounted.
+        symlink("/nowhere", &git).unwrap();
+        assert!(may_have());
     }
 
     #[test]

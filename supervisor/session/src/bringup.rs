@@ -25,8 +25,9 @@ use tracing::{Instrument as _, info_span};
 use super::compiling;
 use super::context::missing_files;
 use super::creation;
-use super::environment;
+use super::environment::{self, ProvidedEnvironment};
 use super::needs::LaunchPrerequisites;
+use super::validation::ScriptInspection;
 use crate::facts;
 use crate::isolation;
 use crate::launch::Reservation;
@@ -40,7 +41,8 @@ use agentd_host::capability::{Machine, PathState};
 use agentd_host::workspace;
 use agentd_traces::TARGET;
 
-/// Report of a bring-up. The last report is `Ready` or `Failed`.
+/// Report of a bring-up. After `Ready`, which begins the start of the agent, only a condition and the facts of a first
+/// launch follow. `Failed` is the last report.
 #[derive(Debug)]
 pub(crate) enum Progress {
     Condition {
@@ -97,23 +99,32 @@ const LOOKED_UP: Duration = Duration::from_secs(10);
 
 /// Runs the steps, until the receiver of the reports is dropped.
 pub(crate) async fn run(plan: Arc<LaunchPlan>, report: mpsc::Sender<Progress>) {
-    let launch = Box::pin(steps(&plan, &report));
-    let result = if plan.launch == 1 && plan.workspace.is_none() {
-        // The facts of the creation, which are compared with none.
-        tokio::join!(facts::observe(&plan, &report), launch).1
+    let launch = launch(&plan, &report);
+    let failure = if plan.is_first() {
+        // The facts of the creation are compared with none, so the agent starts meanwhile.
+        tokio::join!(launch, facts::observe(&plan, &report)).0
     } else {
         launch.await
     };
-    let last = match result {
-        Ok(prepared) => Progress::Ready(Box::new(prepared)),
-        Err(Failure { kind, reason, mut message }) => {
-            if plan.degraded_by.is_some() && reason != reason::ENDING {
-                message = format!("{message}; {NOT_LEFT_OUT}");
-            }
-            Progress::Failed { kind, reason, message }
+    if let Some(Failure { kind, reason, mut message }) = failure {
+        if plan.degraded_by.is_some() && reason != reason::ENDING {
+            message = format!("{message}; {NOT_LEFT_OUT}");
         }
-    };
-    let _ = report.send(last).await;
+        let _ = report.send(Progress::Failed { kind, reason, message }).await;
+    }
+}
+
+/// Brings the launch up to the start of the agent, and examines the environment meanwhile. Returns the reason of a
+/// failure.
+async fn launch(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Option<Failure> {
+    match Box::pin(steps(plan, report)).await {
+        Ok((prepared, inspection, environment)) => {
+            let _ = report.send(Progress::Ready(Box::new(prepared))).await;
+            inspection.report(plan, Some(&environment), report).await;
+            None
+        }
+        Err(failure) => Some(failure),
+    }
 }
 
 fn failed(kind: ConditionType, reason: &'static str, message: String) -> Failure {
@@ -146,7 +157,12 @@ async fn directory(plan: &LaunchPlan, path: &Path) -> Result<(), Failure> {
     looked.map_err(|error| failed(ConditionType::NotStale, error.reason(), error.to_string()))
 }
 
-async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Prepared, Failure> {
+/// Runs the steps before the start of the agent. Also returns the inspection of the environment that is still to be
+/// reported.
+async fn steps(
+    plan: &LaunchPlan,
+    report: &mpsc::Sender<Progress>,
+) -> Result<(Prepared, ScriptInspection, Environment), Failure> {
     let holds = |kind, reason: &str, message: &str| Progress::Condition {
         kind,
         status: ConditionStatus::True,
@@ -174,7 +190,7 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
     let keeper = plan.daemon.launcher.reserve();
     let in_environment = info_span!(target: TARGET, "environment");
     let provided = Box::pin(environment::provide_environment(plan, report)).instrument(in_environment);
-    let (built, without, mcp_secrets) = provided.await?;
+    let ProvidedEnvironment { built, without, mcp_secrets, inspection } = provided.await?;
     drop(permit);
     facts::compare_environment(report).await;
     needs.after(&built.environment).instrument(info_span!(target: TARGET, "prerequisites")).await?;
@@ -183,7 +199,8 @@ async fn steps(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<Pre
         report_degraded(plan, by, missing, report).await;
     }
     let files = SessionFile::of(&built.environment, |_| true);
-    Ok(Prepared { record: launch_record(plan, &built, mcp_secrets).await?, files, keeper })
+    let prepared = Prepared { record: launch_record(plan, &built, mcp_secrets).await?, files, keeper };
+    Ok((prepared, inspection, built.environment))
 }
 
 /// Provides the working directory with its repositories and its workflow. Returns what a degraded launch left out.

@@ -110,6 +110,11 @@ impl Document {
         files::write_json(&directory.join("session.json"), self)
     }
 
+    /// Writes the document of a new session into its directory, without a sync.
+    pub(crate) fn write_new(&self, directory: &Path) -> io::Result<()> {
+        files::write_new(&directory.join("session.json"), &files::json(self)?)
+    }
+
     /// Returns the specification of the creation.
     pub(crate) fn requested(&self) -> &Arc<SessionSpec> {
         self.requested.as_ref().unwrap_or(&self.spec)

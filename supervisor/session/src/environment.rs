@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,8 @@ use jiff::Timestamp;
 use tokio::sync::mpsc;
 
 use super::bringup::{Failure, Progress};
-use super::{known_agent, validation};
+use super::known_agent;
+use super::validation::{self, ScriptInspection};
 use crate::generation::Generation;
 use crate::launch_plan::LaunchPlan;
 use crate::mcp::{self, ServersOfLaunch};
@@ -41,30 +43,49 @@ use agentd_environment::{
 /// Time after which a launch names the step that it waits for.
 const SLOW: Duration = Duration::from_secs(1);
 
-/// Provides the launch with its environment, stores it, and reports records and conditions. Also returns the parts that
-/// a degraded launch left out, and the secrets of the agent's MCP servers.
+/// The environment of a launch.
+pub(super) struct ProvidedEnvironment {
+    pub(super) built: BuiltEnvironment,
+    /// Parts that a degraded launch left out.
+    pub(super) without: Vec<MissingPart>,
+    /// Secrets of the agent's MCP servers.
+    pub(super) mcp_secrets: Vec<Fill>,
+    /// Scripts whose warnings are not reported yet.
+    pub(super) inspection: ScriptInspection,
+}
+
+/// Provides the launch with its environment, stores it, and reports records and conditions.
 pub(super) async fn provide_environment(
     plan: &LaunchPlan,
     report: &mpsc::Sender<Progress>,
-) -> Result<(BuiltEnvironment, Vec<MissingPart>, Vec<Fill>), Failure> {
-    let kept = on_disk(&plan.environments, &plan.id, Environments::read).await?;
+) -> Result<ProvidedEnvironment, Failure> {
+    // Before its first launch, a session has no environment.
+    let kept = if plan.launch == 1 { None } else { on_disk(&plan.environments, &plan.id, Environments::read).await? };
     let refresh = plan.refresh;
     let again = kept.as_ref().filter(|_| refresh != Refresh::Fresh);
     let refused = again.and_then(|kept| restore_obstacle(&kept.last, &plan.conversation_places, Timestamp::now()));
     let again = again.filter(|_| refused.is_none());
-    let inspection = validation::inspect_scripts(pipeline(plan).await?, &plan.daemon, &plan.id, &plan.places).await;
+    let inspecting = validation::inspect_scripts(pipeline(plan).await?, &plan.daemon, &plan.id, &plan.places);
     let begun = Instant::now();
-    let mut built = match again {
-        Some(kept) => give_again(plan, kept, report).await,
-        None => build(plan, Some(report)).await,
+    let building = async {
+        let built = match again {
+            Some(kept) => give_again(plan, kept, report).await,
+            None => build(plan, Some(report)).await,
+        };
+        (built, begun.elapsed())
     };
+    let (inspection, (mut built, took)) = tokio::join!(inspecting, building);
     let replaced = match (&mut built, kept.as_ref()) {
         (Ok(built), Some(kept)) if built.is_without_snapshot => use_earlier(plan, kept, built, report).await,
         _ => Vec::new(),
     };
-    let took = begun.elapsed();
-    inspection.report(plan, built.as_ref().ok().map(|built| &built.environment), report).await;
-    let built = built?;
+    let built = match built {
+        Ok(built) => built,
+        Err(failure) => {
+            inspection.report(plan, None, report).await;
+            return Err(failure);
+        }
+    };
     let is_earlier = !replaced.is_empty();
     let mut without = [replaced, built.environment.without.clone()].concat();
     without.sort_by_key(|part| part.kind);
@@ -108,7 +129,7 @@ pub(super) async fn provide_environment(
     if let Some(kept) = again.filter(|_| refresh == Refresh::Warn) {
         compare(plan, kept, report).await;
     }
-    Ok((built, without, fills))
+    Ok(ProvidedEnvironment { built, without, mcp_secrets: fills, inspection })
 }
 
 /// Replaces the environment of a degraded launch that lacks its snapshot by the environment of the launch before. Only
@@ -292,6 +313,7 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
     let remembered = plan.environments.secrets(&plan.id);
     let write = move |environments: &Environments, id: &SessionId| environments.write(id, &given, captured, launch);
     let before = on_disk(&plan.environments, &plan.id, write).await?;
+    sync_later(plan);
     agentd_fault::at(Point::DaemonBringUpEnvironment).map_err(|error| failed(reason::NOT_KEPT, error.to_string()))?;
     let view = environment.full_view(captured, launch);
     let compared = |before: StoredEnvironments| {
@@ -330,6 +352,21 @@ async fn keep(plan: &LaunchPlan, environment: &Environment) -> Result<Environmen
         expires_at,
         renew_at,
     })
+}
+
+/// Syncs `environment.json` to the disk beside the launch. The environment of a launch of which a power cut leaves
+/// nothing can be built again.
+fn sync_later(plan: &LaunchPlan) {
+    let (environments, id) = (Arc::clone(&plan.environments), plan.id.clone());
+    tokio::spawn(async move {
+        match on_disk(&environments, &id, Environments::sync).await {
+            Err(EnvironmentError::Write { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                // The session was removed meanwhile.
+            }
+            Err(error) => tracing::warn!(error = %chain(&error), "cannot sync a session's environment to the disk"),
+            Ok(()) => {}
+        }
+    });
 }
 
 /// Returns the values that the environment and the configuration have for options of the agent. A value that no option

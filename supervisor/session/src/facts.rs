@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::facts::{FactsMoment, FactsObserved, Repository, RepositoryUnread, ScriptDigests, SessionFacts};
+use agentd_host::capability::ExaminedDirectory;
 use agentd_host::repository::RepositoryReader;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc, oneshot};
@@ -58,9 +59,14 @@ pub(crate) async fn read(daemon: &Daemon, home: Option<&Path>, directory: &Path,
     };
     let Some(Ok(_permit)) = permit else { return unread(None, "other repositories did not answer in time") };
     let deadline = if purpose == Purpose::Launch { begun } else { Instant::now() + TIME };
-    let Some(identity) = daemon.machine.directory_identity(directory, deadline).await else {
+    let Some(examined) = daemon.machine.examine_directory(directory, deadline).await else {
         return unread(None, "the directory cannot be examined");
     };
+    let ExaminedDirectory { identity, may_have_repository } = examined;
+    if !may_have_repository {
+        // git would find none, in many times the time.
+        return SessionFacts { read_at: Timestamp::now(), directory: identity, repository: Repository::None };
+    }
     let reader = RepositoryReader { machine: &daemon.machine, keeper: &daemon.programs.keeper, home };
     let repository = reader.read(directory, deadline).await;
     SessionFacts { read_at: Timestamp::now(), directory: identity, repository }

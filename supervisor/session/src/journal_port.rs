@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use agentd_api::Body;
 use agentd_api::session::ConditionStatus;
-use agentd_journal::{AppendError, OpenError, Options, Record, ReserveUse, Writer};
+use agentd_journal::{AppendError, OpenError, Options, Record, ReserveUse, Sync, Writer};
 use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -191,8 +191,7 @@ async fn write_directly(
     need: ReserveUse,
     durable: bool,
 ) -> Result<u64, PortError> {
-    let records: Vec<(String, Box<RawValue>)> =
-        batch.entries.iter().map(|entry| (entry.body.kind().to_owned(), entry.body.to_data())).collect();
+    let records = records(&batch);
     for _ in 1..HELD_TRIES {
         match write_once(journal.clone(), after, records.clone(), need, durable).await {
             Err(PortError::Open { source: OpenError::Held { .. }, .. }) => {
@@ -205,27 +204,46 @@ async fn write_directly(
 }
 
 async fn write_once(
-    Journal { directory, options }: Journal,
+    journal: Journal,
     after: u64,
     records: Vec<(String, Box<RawValue>)>,
     need: ReserveUse,
     durable: bool,
 ) -> Result<u64, PortError> {
-    let write = move || {
-        let (mut writer, _) = Writer::open(&directory, options)
-            .map_err(|source| PortError::Open { directory: directory.clone(), source })?;
-        if writer.last_seq() > after {
-            return Err(PortError::Behind { last: writer.last_seq(), after });
-        }
-        let records: Vec<Record<'_>> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
-        let failed = |source| PortError::Append { directory: directory.clone(), source };
-        let seq = writer.append_as(need, Timestamp::now(), &records).map_err(failed)?;
-        if durable {
-            writer.sync().map_err(failed)?;
-        }
-        Ok(seq)
-    };
-    pulse::blocking(write).await
+    pulse::blocking(move || write_now(&journal, after, &records, need, durable)).await
+}
+
+/// Writes the first records of a journal without a sync, unless the configuration demands one for each record.
+pub(crate) fn write_first(journal: &Journal, batch: &Batch) -> Result<(), PortError> {
+    let sync = if journal.options.sync == Sync::Always { Sync::Always } else { Sync::Never };
+    let journal = Journal { options: Options { sync, ..journal.options }, ..journal.clone() };
+    write_now(&journal, 0, &records(batch), ReserveUse::Ordinary, false).map(drop)
+}
+
+fn records(batch: &Batch) -> Vec<(String, Box<RawValue>)> {
+    batch.entries.iter().map(|entry| (entry.body.kind().to_owned(), entry.body.to_data())).collect()
+}
+
+/// Writes the records on this thread.
+fn write_now(
+    Journal { directory, options }: &Journal,
+    after: u64,
+    records: &[(String, Box<RawValue>)],
+    need: ReserveUse,
+    durable: bool,
+) -> Result<u64, PortError> {
+    let (mut writer, _) =
+        Writer::open(directory, *options).map_err(|source| PortError::Open { directory: directory.clone(), source })?;
+    if writer.last_seq() > after {
+        return Err(PortError::Behind { last: writer.last_seq(), after });
+    }
+    let records: Vec<Record<'_>> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
+    let failed = |source| PortError::Append { directory: directory.clone(), source };
+    let seq = writer.append_as(need, Timestamp::now(), &records).map_err(failed)?;
+    if durable {
+        writer.sync().map_err(failed)?;
+    }
+    Ok(seq)
 }
 
 /// Tests whether an ordinary record could be written now. Succeeds without a test if another process holds the

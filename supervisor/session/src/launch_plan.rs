@@ -138,6 +138,11 @@ pub(crate) struct LaunchPlan {
 }
 
 impl LaunchPlan {
+    /// Reports whether the facts of this launch are those of the creation, which are compared with none.
+    pub(crate) fn is_first(&self) -> bool {
+        self.launch == 1 && self.workspace.is_none()
+    }
+
     /// Plans a launch of a session under the generation in force.
     pub(crate) fn of(generation: &Arc<Generation>, document: &Document, state: &State, launch: u64) -> Self {
         let (wait_until, reason, is_fresh) = match &state.run {

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
 
 use super::document::Document;
-use super::drive::{Driver, Processes, Request};
+use super::drive::{Driver, Processes, Request, SessionOrigin};
 use super::{Published, view};
 use crate::generation::Generations;
 use agentd_decide::state::State;
@@ -36,20 +36,13 @@ pub(super) struct SessionParts {
 impl SessionParts {
     /// Creates the driver of a session, and publishes the state that the document contains. Reads from the disk
     /// whether the session is at rest.
-    pub(super) fn of(generations: &Generations, mut document: Document, may_have_remains: bool) -> Self {
+    pub(super) fn of(generations: &Generations, mut document: Document, origin: SessionOrigin) -> Self {
         let (inbox, receiver) = mpsc::channel(INBOX);
         let state = document.take_state();
         let first = Published::new(view(&document, &state, (state.phase(), None)), &document, &state, state.seq, false);
         let (publish, published) = watch::channel(Arc::new(first));
-        let mut driver = Box::new(Driver::new(
-            generations,
-            document,
-            receiver,
-            state,
-            publish,
-            may_have_remains,
-            Arc::new(Processes),
-        ));
+        let mut driver =
+            Box::new(Driver::new(generations, document, receiver, state, publish, origin, Arc::new(Processes)));
         let _entered = span_of(driver.id()).entered();
         driver.recorder.current = driver.is_at_rest();
         if driver.recorder.current {

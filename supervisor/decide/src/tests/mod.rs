@@ -154,6 +154,7 @@ impl World {
             template: &self.template,
             needed: &self.needed,
             staleness: &self.staleness,
+            is_examining: false,
         }
     }
 

@@ -160,15 +160,18 @@ pub(crate) async fn scripts(
 ) -> Scripts {
     let mut all = Scripts::default();
     let of_workflow = places.workflow.as_ref().filter(|_| !names.is_empty()).map(|_| workflow::PATH.to_owned());
-    for name in names.iter().chain(&of_workflow) {
-        let (trust, name, in_places, home) =
-            (Arc::clone(trust), name.clone(), places.clone(), home.map(Path::to_owned));
-        let look = move || {
-            let (place, origin) = in_places.locate(&name, home.as_deref())?;
-            let standing = trust.examine(&place.script);
-            Some((place, origin, standing))
+    let (of_trust, in_places, home) = (Arc::clone(trust), places.clone(), home.map(Path::to_owned));
+    let names: Vec<String> = names.iter().chain(&of_workflow).cloned().collect();
+    let has_names = !names.is_empty();
+    let look = move || {
+        let look_at = |name: &String| {
+            let (place, origin) = in_places.locate(name, home.as_deref())?;
+            let looked = of_trust.examine(&place.script);
+            Some((place, origin, looked))
         };
-        let Ok(Some((place, origin, looked))) = agentd_host::work::blocking(look).await else { continue };
+        names.iter().filter_map(look_at).collect::<Vec<_>>()
+    };
+    for (place, origin, looked) in agentd_host::work::blocking(look).await.unwrap_or_default() {
         let path = place.script.clone();
         let found = approval_warning(&path, (places, &place, origin), &looked, ran);
         let refused = found.as_ref().is_some_and(|one| one.reason != reason::SCRIPT_CHANGED);
@@ -184,7 +187,7 @@ pub(crate) async fn scripts(
         }
     }
     // Only `env-script` sources the proposed script, and it names at least one script.
-    if let Some((file, looked)) = proposed::look(places, trust).await.filter(|_| !names.is_empty()) {
+    if let Some((file, looked)) = proposed::look(places, trust).await.filter(|_| has_names) {
         all.warnings.extend(proposed::approval_warning(places, &file, &looked));
         match looked {
             Ok(Some(script)) if script.state == ScriptState::Approved => {

@@ -179,6 +179,10 @@ impl Environments {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(EnvironmentError::Read { path, source }),
         };
+        if bytes.is_empty() {
+            // A power cut can leave this of a file that was not on the disk yet; see `write`.
+            return Ok(None);
+        }
         let parse = |source| EnvironmentError::Parse { path: path.clone(), source };
         let version = version(&bytes).map_err(parse)?;
         if version == 1 {
@@ -203,7 +207,8 @@ impl Environments {
         }
     }
 
-    /// Stores the environment of a launch beside the first one. Returns the previously stored environments.
+    /// Stores the environment of a launch beside the first one. Returns the previously stored environments. The file may
+    /// be empty after a power cut until [`Self::sync`].
     pub fn write(
         &self,
         id: &SessionId,
@@ -216,10 +221,18 @@ impl Environments {
         let key = self.key()?;
         let last = environment.full_view(captured, launch);
         let created = before.as_ref().map_or_else(|| last.clone(), |before| before.created.clone());
-        self.put(id, &StoredEnvironments { created, last, attributes: environment.attributes.clone() }, key.as_ref())?;
+        let stored = StoredEnvironments { created, last, attributes: environment.attributes.clone() };
+        let (path, bytes) = self.file_of(id, &stored, key.as_ref())?;
+        files::replace(&path, &bytes).map_err(|source| EnvironmentError::Write { path, source })?;
         let secrets = environment.secret_pairs().map(|(name, value)| (name.to_owned(), value.to_vec())).collect();
         locked(&self.secrets).insert(id.clone(), secrets);
         Ok(before)
+    }
+
+    /// Syncs the stored environment of a session to the disk.
+    pub fn sync(&self, id: &SessionId) -> Result<(), EnvironmentError> {
+        let path = self.path(id);
+        files::sync(&path).map_err(|source| EnvironmentError::Write { path, source })
     }
 
     /// Stores the renewed environment of a running launch. Does nothing if a newer launch has been stored.
@@ -294,6 +307,17 @@ impl Environments {
     }
 
     fn put(&self, id: &SessionId, kept: &StoredEnvironments, key: Option<&Key>) -> Result<(), EnvironmentError> {
+        let (path, bytes) = self.file_of(id, kept, key)?;
+        files::write(&path, &bytes).map_err(|source| EnvironmentError::Write { path, source })
+    }
+
+    /// Returns the path and the content of a session's file.
+    fn file_of(
+        &self,
+        id: &SessionId,
+        kept: &StoredEnvironments,
+        key: Option<&Key>,
+    ) -> Result<(PathBuf, Vec<u8>), EnvironmentError> {
         let path = self.path(id);
         let content = match key {
             Some(key) => {
@@ -308,8 +332,10 @@ impl Environments {
                 attributes: kept.attributes.clone(),
             })),
         };
-        files::write_json(&path, &Document { version: VERSION, content })
-            .map_err(|source| EnvironmentError::Write { path, source })
+        match files::json(&Document { version: VERSION, content }) {
+            Ok(bytes) => Ok((path, bytes)),
+            Err(source) => Err(EnvironmentError::Write { path, source }),
+        }
     }
 }
 

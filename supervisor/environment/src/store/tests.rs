@@ -65,6 +65,18 @@ fn the_first_environment_and_the_last_are_kept_in_a_private_file_without_secrets
 }
 
 #[test]
+fn a_file_that_a_power_cut_left_empty_counts_as_missing() {
+    let root = tempfile::tempdir().unwrap();
+    let environments = open(root.path(), &Encryption::default());
+    write(&environments, "a1", 1, "ed");
+    environments.sync(&id("a1")).unwrap();
+    std::fs::write(root.path().join("sessions/a1").join(NAME), "").unwrap();
+    assert_eq!(environments.read(&id("a1")).unwrap(), None);
+    assert_eq!(write(&environments, "a1", 2, "vi"), None);
+    assert_eq!(editor(&environments.read(&id("a1")).unwrap().unwrap().created), "vi");
+}
+
+#[test]
 fn a_sealed_file_holds_everything_and_reveals_nothing() {
     let root = tempfile::tempdir().unwrap();
     let environments = open(root.path(), &encrypted(KeySource::Generated));

@@ -11,11 +11,19 @@ use super::Machine;
 use super::look::{LookupResult, Purpose};
 use super::path_state::{mount_of, subject};
 
+/// A directory that answered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExaminedDirectory {
+    /// Absent if its file system has no lasting numbers.
+    pub identity: Option<DirectoryIdentity>,
+    /// Whether git may find a repository from this directory.
+    pub may_have_repository: bool,
+}
+
 impl Machine {
-    /// Returns the identity of a directory that answers; `None` inside if its file system has no lasting numbers. The
-    /// outer `None` means that the directory cannot be examined.
+    /// Examines a directory. Returns `None` if it cannot be examined.
     #[boxed]
-    pub async fn directory_identity(&self, path: &Path, deadline: Instant) -> Option<Option<DirectoryIdentity>> {
+    pub async fn examine_directory(&self, path: &Path, deadline: Instant) -> Option<ExaminedDirectory> {
         let mounts = self.mounted(deadline).await;
         let (subject, look) = (subject(path, &mounts), LookupRequest::Identity(path.as_os_str().into()));
         if self.lookers.hanging_message(&subject).is_some() {
@@ -23,11 +31,11 @@ impl Machine {
         }
         let mut looker = self.lookers.open(Purpose::Session, subject, deadline).await.ok()?;
         match looker.ask(&look).await {
-            Ok(LookupResult::Answer(LookupAnswer::Identity { path, identity })) => {
+            Ok(LookupResult::Answer(LookupAnswer::Identity { path, identity, may_have_repository })) => {
                 let mount = mount_of(Path::new(path.as_os_str()), &mounts);
                 // A program behind FUSE invents the numbers, often other ones at each mount.
                 let is_invented = mount.is_some_and(|mount| mount.kind.starts_with("fuse") && mount.kind != "fuseblk");
-                Some((!is_invented).then_some(identity))
+                Some(ExaminedDirectory { identity: (!is_invented).then_some(identity), may_have_repository })
             }
             _ => None,
         }

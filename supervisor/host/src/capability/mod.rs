@@ -27,6 +27,7 @@ use agentd_plugin_host::{Failure, Places};
 
 pub use call_machine::{CallMachine, CallTime};
 pub use command::DIRECTORIES as PROGRAM_DIRECTORIES;
+pub use identity::ExaminedDirectory;
 use look::Lookers;
 pub use path_state::{IsEnough, PathState, is_served};
 

@@ -41,6 +41,26 @@ use agentd_host::platform;
 const TRIES: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(50);
 
+/// Where a driver's session comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SessionOrigin {
+    /// This daemon has just created the session. No keeper has run, and the journal is whole.
+    Created,
+    /// The session was found on the disk.
+    Read {
+        /// Whether processes from before the daemon's start may carry the session's mark.
+        may_have_remains: bool,
+    },
+}
+
+impl SessionOrigin {
+    const READ: Self = Self::Read { may_have_remains: false };
+
+    fn may_have_remains(self) -> bool {
+        self == Self::Read { may_have_remains: true }
+    }
+}
+
 /// Result of the search for a session's keeper.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeeperSearchResult {
@@ -67,7 +87,7 @@ impl Driver {
     /// includes the whole journal.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.recorder.has_ended()
-            && !self.may_have_remains
+            && !self.origin.may_have_remains()
             && next(&self.recorder.state, &self.facts()).is_none()
             && waits(&self.recorder.state, &self.facts()).is_empty()
             // Test the keeper before the journal: a keeper that is gone has written all its records.
@@ -79,6 +99,11 @@ impl Driver {
 
     /// Reads the journal, and takes over the keeper if one lives.
     pub(super) async fn take_over(&mut self) -> Result<(), DriverError> {
+        if self.origin == SessionOrigin::Created {
+            self.origin = SessionOrigin::READ;
+            // The first read has all records of the creation.
+            return self.catch_up_to(1).await;
+        }
         // Search the keeper first: records that it has not announced yet must not be read. Its socket may have
         // been removed.
         let may_live = self.terms.generation.daemon.directories.keeper_socket(self.id()).exists()
@@ -107,7 +132,7 @@ impl Driver {
         if running {
             return self.bury().await;
         }
-        if std::mem::take(&mut self.may_have_remains) {
+        if std::mem::replace(&mut self.origin, SessionOrigin::READ).may_have_remains() {
             // The session has ended, or its agent has no keeper: nothing controls the remaining processes.
             self.terms.generation.daemon.launcher.sweep(self.id()).await;
             let killed = platform::kill_remains(self.id().as_str()).await;

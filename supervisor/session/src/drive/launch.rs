@@ -19,6 +19,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 use tracing::{Instrument as _, info_span};
 
+use super::launching::LaunchEvent;
 use super::outside::Outside;
 use super::renewal::{RenewalResult, pause};
 use super::{Driver, DriverError};
@@ -69,19 +70,39 @@ impl Driver {
         LaunchPlan::of(&self.terms.generation, &self.recorder.document, &self.recorder.state, launch)
     }
 
+    /// Handles an event of the work of launches.
+    pub(super) async fn launch_event(&mut self, event: LaunchEvent) -> Result<(), DriverError> {
+        match event {
+            LaunchEvent::Progress(progress) => self.advance(progress).await,
+            LaunchEvent::ReportsDue => self.write_reports().await,
+            LaunchEvent::Examined(progress) => self.examined(progress).await,
+            LaunchEvent::Renewed(renewal) => self.renewed(renewal).await,
+        }
+    }
+
     /// Handles a report of the bring-up.
-    pub(super) async fn advance(&mut self, progress: Option<Progress>) -> Result<(), DriverError> {
+    async fn advance(&mut self, progress: Option<Progress>) -> Result<(), DriverError> {
         let Run::Preparing(preparing) = &self.recorder.state.run else {
             self.launching.bring_up = None;
             return Ok(());
         };
         let launch = preparing.launch;
-        match progress {
-            Some(Progress::Record(body)) => self.append(Batch::of(*body)).await.map(drop),
+        let progress = match progress {
+            Some(Progress::Record(body)) => {
+                self.launching.keep_report(*body);
+                return Ok(());
+            }
             Some(Progress::Condition { kind, status, reason, message }) => {
                 let body = next::condition(&self.recorder.state, &self.facts(), kind, status, &reason, message);
-                self.append(Batch::of(body)).await.map(drop)
+                self.launching.keep_report(body);
+                return Ok(());
             }
+            progress => progress,
+        };
+        self.write_reports().await?;
+        match progress {
+            // Kept above.
+            Some(Progress::Record(_) | Progress::Condition { .. }) => Ok(()),
             Some(Progress::Repository { changed, go_on }) => {
                 if self.append(Batch::of(Body::RepositoryChanged(*changed))).await? {
                     let _ = go_on.send(());
@@ -124,6 +145,30 @@ impl Driver {
         }
     }
 
+    /// Writes the kept reports of the bring-up.
+    async fn write_reports(&mut self) -> Result<(), DriverError> {
+        let reports = self.launching.take_reports();
+        if reports.entries.is_empty() { Ok(()) } else { self.append(reports).await.map(drop) }
+    }
+
+    /// Records a report about a launch whose agent is started. The facts of a first launch are compared with none.
+    async fn examined(&mut self, progress: Option<Progress>) -> Result<(), DriverError> {
+        let batch = match progress {
+            Some(Progress::Observed { observed, go_on }) => {
+                let _ = go_on.send(());
+                staleness::observed(&self.recorder.state, *observed, &self.facts()).0
+            }
+            Some(Progress::Condition { kind, status, reason, message }) => {
+                Batch::of(next::condition(&self.recorder.state, &self.facts(), kind, status, &reason, message))
+            }
+            _ => {
+                self.launching.examining = None;
+                return Ok(());
+            }
+        };
+        self.append(batch).await.map(drop)
+    }
+
     /// Records the result of a comparison. Lets the launch continue, or drops it: after a client's answer it begins
     /// again.
     async fn pass(
@@ -149,7 +194,7 @@ impl Driver {
     }
 
     /// Applies the result of a renewal.
-    pub(super) async fn renewed(&mut self, (launch, renewal): RenewalResult) -> Result<(), DriverError> {
+    async fn renewed(&mut self, (launch, renewal): RenewalResult) -> Result<(), DriverError> {
         let runs = |run: &Run| matches!(run, Run::Running(running) if running.launch == launch);
         if !runs(&self.recorder.state.run) {
             return Ok(());

@@ -43,6 +43,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::Span;
 
+pub(crate) use keeper::SessionOrigin;
 pub(crate) use outside::Processes;
 
 use crate::document::Document;
@@ -58,12 +59,12 @@ use agentd_decide::state::State;
 use agentd_decide::verdict::changed;
 use agentd_decide::waits::{self, Wait, is_restarted, over};
 use completion::{CompletionTask, completion_report};
-use launching::{Launching, progress};
+use launching::Launching;
 use outside::Outside;
 use port_events::{KeeperEvent, keeper_event, until};
 use reading::{Readings, facts};
 use recorder::{Recorder, is_of_the_disk};
-use renewal::{RenewalState, renewal_result};
+use renewal::RenewalState;
 use repositories::{RepositoryTask, repository_report};
 use stopping::Stop;
 use terms::Terms;
@@ -119,8 +120,7 @@ pub(crate) struct Driver {
     completing: Option<CompletionTask>,
     /// The stop that is under way.
     stop: Stop,
-    /// Whether processes from before the daemon's start may carry the session's mark.
-    may_have_remains: bool,
+    origin: SessionOrigin,
     outside: Arc<dyn Outside>,
     inbox: mpsc::Receiver<Box<Request>>,
 }
@@ -132,13 +132,13 @@ impl Driver {
         inbox: mpsc::Receiver<Box<Request>>,
         state: State,
         publish: watch::Sender<Arc<Published>>,
-        may_have_remains: bool,
+        origin: SessionOrigin,
         outside: Arc<dyn Outside>,
     ) -> Self {
         let terms = Terms::new(generations, &document, &state);
         let directories = &terms.generation.daemon.directories;
         Self {
-            launching: Launching::new(directories.session_files(&document.id)),
+            launching: Launching::new(directories.session_files(&document.id), origin != SessionOrigin::Created),
             recorder: Recorder::new(&terms.generation, document, state, publish),
             terms,
             timers: Timers::default(),
@@ -147,7 +147,7 @@ impl Driver {
             workflow: None,
             completing: None,
             stop: Stop::default(),
-            may_have_remains,
+            origin,
             outside,
             inbox,
         }
@@ -233,8 +233,7 @@ impl Driver {
                         KeeperEvent::Found(keeper) => self.keeper_found(keeper).await?,
                     }
                 }
-                progress = progress(&mut self.launching.bring_up) => self.advance(progress).await?,
-                renewal = renewal_result(&mut self.launching.renewal) => self.renewed(renewal).await?,
+                event = self.launching.event() => self.launch_event(event).await?,
                 read = facts(&mut self.readings) => self.facts_read(read).await?,
                 report = repository_report(&mut self.repository) => self.repository_reported(report).await?,
                 examined = examination(&mut self.workflow) => self.workflow_examined(examined).await?,
@@ -306,7 +305,8 @@ impl Driver {
     }
 
     fn facts(&self) -> Facts<'_> {
-        self.terms.facts(&self.recorder.document)
+        let is_examining = self.launching.examining.is_some();
+        Facts { is_examining, ..self.terms.facts(&self.recorder.document) }
     }
 
     /// Appends records and reads them back. Returns whether they are known to be written. After a failure the same
@@ -325,7 +325,8 @@ impl Driver {
                 if !written.from_reserve && is_direct && self.recorder.accepted() {
                     self.publish();
                 }
-                self.catch_up().await.map(|()| true)
+                // Nobody else writes directly, so the journal ends with these records.
+                self.catch_up_to(if is_direct { written.seq } else { u64::MAX }).await.map(|()| true)
             }
             Err(PortError::Silent) => {
                 if matches!(self.recorder.port, Port::Keeper(_)) {
@@ -352,7 +353,12 @@ impl Driver {
 
     /// Reads and applies the new records of the journal, and publishes the state.
     async fn catch_up(&mut self) -> Result<(), DriverError> {
-        while self.recorder.read_on().await? {
+        self.catch_up_to(u64::MAX).await
+    }
+
+    /// Reads and applies the new records of the journal, at least up to `end`.
+    async fn catch_up_to(&mut self, end: u64) -> Result<(), DriverError> {
+        while self.recorder.state.seq < end && self.recorder.read_on().await? {
             self.forget_files().await;
             self.take_over_spec().await;
             self.take_over_workflow();

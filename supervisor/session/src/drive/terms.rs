@@ -103,6 +103,7 @@ impl Terms {
             drained: self.generation.daemon.drain.is_on(),
             needed: &self.needed,
             staleness: &self.staleness,
+            is_examining: false,
         }
     }
 

@@ -303,13 +303,13 @@ async fn a_driver_starts_prompts_answers_and_stops_without_a_process() {
     let document = Document::new(SessionId::random(), Timestamp::now(), SessionSpec::new(root.path()), None);
     let directory = generation.daemon.directories.session(&document.id);
     let journal = Journal { directory: directory.with_extension("new"), options: generation.config.journal.options() };
-    let document =
-        creation::create_files(journal, directory.clone(), document, None, LaunchTerms::default()).await.unwrap();
+    creation::create_files(&journal, &directory, &document, None, LaunchTerms::default()).unwrap();
     let state = State::new(document.created);
     let first = Published::new(crate::view(&document, &state, (state.phase(), None)), &document, &state, 0, false);
     let (publish, mut published) = watch::channel(Arc::new(first));
     let (inbox, receiver) = mpsc::channel(1);
-    let driver = Driver::new(&generations, document, receiver, state, publish, false, Arc::new(NoProcesses));
+    let driver =
+        Driver::new(&generations, document, receiver, state, publish, SessionOrigin::Created, Arc::new(NoProcesses));
     let driver = tokio::spawn(Box::new(driver).run());
 
     let idle = until_view(&mut published, |view| view.status.phase == Phase::Idle).await;

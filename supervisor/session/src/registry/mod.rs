@@ -1,33 +1,28 @@
-//! The registry of all sessions: finds them at start, creates and looks them up. `removal` removes them.
+//! The registry of all sessions: finds them at start, looks them up. `creating` and `removal` create and remove them.
 
+mod creating;
 mod removal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use agentd_api::hint;
 use agentd_api::prerequisite::{CheckReport, PrerequisiteView};
-use agentd_api::session::{Phase, SessionSpec, SessionView, UnreadableSession};
-use agentd_api::spec::Workspace;
+use agentd_api::session::{Phase, SessionView, UnreadableSession};
 use agentd_api::{Code, Problem, SessionId, SessionName};
 use async_recursion::async_recursion as boxed;
-use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
 use tokio_util::task::TaskTracker;
 
-use crate::answer;
 use crate::changes::Changes;
-use crate::creation::create_files;
 use crate::document::Document;
+use crate::drive::SessionOrigin;
 use crate::generation::Generations;
-use crate::journal_port::Journal;
 use crate::keyed_locks::KeyedLocks;
 use crate::listing::Order;
-use crate::pulse;
 use crate::resting::{Resting, SessionParts};
 use crate::{Session, aside, cleanup, needs};
 use agentd_api::chain;
@@ -154,7 +149,7 @@ impl Sessions {
         let id = name.parse::<SessionId>().map_err(|error| error.to_string())?;
         let document = Document::read(&self.generations.now().daemon.directories.session(&id), &id)
             .map_err(|error| chain(&error))?;
-        let made = SessionParts::of(&self.generations, document, may_have_remains);
+        let made = SessionParts::of(&self.generations, document, SessionOrigin::Read { may_have_remains });
         self.start(made, None).map(drop).map_err(|problem| problem.detail)
     }
 
@@ -350,65 +345,6 @@ impl Sessions {
         Err(no_such_session(id_or_name))
     }
 
-    /// Creates a session and begins its first launch.
-    #[boxed]
-    pub async fn create(
-        &self,
-        mut spec: SessionSpec,
-        key: Option<String>,
-        terms: LaunchTerms,
-        parent: Option<ParentSession>,
-    ) -> Result<Session, Problem> {
-        self.whole().await;
-        let creator = parent.as_ref().map(|parent| &parent.id);
-        if let Some(known) = key.as_ref().and_then(|key| self.made_with(key)) {
-            return Self::repeated(known, &spec, creator);
-        }
-        parent.as_ref().map_or(Ok(()), |parent| room_for_child(&lock(&self.known), parent))?;
-        // Check the configuration first: objections to the specification may follow from its mistakes.
-        self.generations.now().launchable()?;
-        let asked = spec.parent.is_some().then(|| spec.clone());
-        let (alone, continues) = self.continuation(&mut spec).await?.unzip();
-        self.check(&spec).await?;
-        if let Some(schema) = &spec.answer_schema {
-            answer::check_schema(&self.generations.now().daemon, schema).await?;
-        }
-        self.room(&lock(&self.known))?;
-        if spec.agent.is_none() && spec.command.is_none() {
-            // The agent is stored, so that a later change of the default does not give this session another agent.
-            spec.agent = Some(self.generations.now().config.default_agent.clone());
-        }
-        let (id, requested) = (SessionId::random(), asked.unwrap_or_else(|| spec.clone()));
-        if let Some(Workspace::New) = spec.workspace {
-            let workspace = self.generations.now().daemon.directories.workspace(&id);
-            spec.directory = workspace.components().chain(spec.directory.components()).collect();
-        }
-        let document = Document::new(id, Timestamp::now(), spec, key).requested_as(requested).of(creator.cloned());
-        let directory = self.generations.now().daemon.directories.session(&document.id);
-        // The directory has another name until it is complete, so a crash leaves no incomplete session.
-        let unfinished = directory.with_file_name(format!("{CREATING}{}", document.id));
-        let journal =
-            Journal { directory: unfinished.clone(), options: self.generations.now().config.journal.options() };
-        let document = match create_files(journal, directory.clone(), document, continues, terms).await {
-            Ok(document) => document,
-            Err(error) => {
-                discard(vec![unfinished, directory]).await;
-                let detail = format!("cannot write the files of the new session: {error}; nothing was changed");
-                return Err(Problem::new(Code::JournalNotWritable, detail).hint(hint::FREE_SPACE));
-            }
-        };
-        let generations = Arc::clone(&self.generations);
-        let made = pulse::blocking(move || SessionParts::of(&generations, document, false)).await;
-        let started = self.start(made, parent.as_ref());
-        match &started {
-            // Others see the conversation of the session before they may use it.
-            Ok(session) if alone.is_some() => session.is_current().await,
-            Ok(_) => {}
-            Err(_) => discard(vec![directory]).await,
-        }
-        started
-    }
-
     /// Waits until every session on the disk has been read.
     pub(super) async fn are_read(&self) {
         self.whole().await;
@@ -417,21 +353,6 @@ impl Sessions {
     /// Returns the session that a request with this key created.
     pub(super) fn made_with(&self, key: &str) -> Option<Session> {
         lock(&self.known).values().find(|session| session.key.as_deref() == Some(key)).cloned()
-    }
-
-    /// Answers a repeated request: with its session, if the specification is equal, else with a refusal.
-    fn repeated(known: Session, spec: &SessionSpec, creator: Option<&SessionId>) -> Result<Session, Problem> {
-        let view = known.view();
-        let mut made = SessionSpec::clone(&known.published.borrow().requested);
-        if spec.agent.is_none() && spec.command.is_none() {
-            made.agent = None;
-        }
-        if made == *spec && view.parent.as_ref() == creator {
-            return Ok(known);
-        }
-        let which = if creator.is_none() { format!("the session \"{}\"", known.id) } else { "a session".to_owned() };
-        let detail = format!("the idempotency key was already used to create {which} with another specification");
-        Err(Problem::new(Code::KeyReused, detail).hint("use a new key for a new session"))
     }
 
     /// Begins the next launch of a session. If the launch neither waits nor is forced or degraded, a missing
@@ -538,16 +459,6 @@ impl Sessions {
         self.drivers.close();
         self.drivers.wait().await;
     }
-}
-
-/// Deletes the files of a session that is not created.
-async fn discard(directories: Vec<PathBuf>) {
-    let discard = move || {
-        for directory in directories {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    };
-    pulse::blocking(discard).await;
 }
 
 fn no_such_session(id_or_name: &str) -> Problem {

@@ -13,6 +13,7 @@ use async_recursion::async_recursion as boxed;
 use super::{REMOVING, Sessions, lock, no_such_session};
 use crate::creation::fault;
 use crate::document::Document;
+use crate::drive::SessionOrigin;
 use crate::resting::SessionParts;
 use crate::{Session, aside, pulse};
 
@@ -74,7 +75,12 @@ impl Sessions {
             // After an error the directory is still there, so the session is registered again.
             renamed.map_err(|error| {
                 let document = Document::read(&from, &id).ok();
-                (error, document.map(|document| SessionParts::of(&generations, document, false)))
+                (
+                    error,
+                    document.map(|document| {
+                        SessionParts::of(&generations, document, SessionOrigin::Read { may_have_remains: false })
+                    }),
+                )
             })
         });
         if let Err((error, made)) = renamed.await {
