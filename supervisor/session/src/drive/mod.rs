@@ -305,8 +305,7 @@ impl Driver {
     }
 
     fn facts(&self) -> Facts<'_> {
-        let is_examining = self.launching.examining.is_some();
-        Facts { is_examining, ..self.terms.facts(&self.recorder.document) }
+        Facts { is_examining: self.launching.examining.is_some(), ..self.terms.facts(&self.recorder.document) }
     }
 
     /// Appends records and reads them back. Returns whether they are known to be written. After a failure the same
@@ -367,6 +366,7 @@ impl Driver {
             self.publish();
             self.recorder.shorten().await;
         }
+        self.recorder.rest();
         self.forget_files().await;
         Ok(())
     }

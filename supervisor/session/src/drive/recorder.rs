@@ -209,11 +209,15 @@ impl Recorder {
             let lag = Duration::try_from(Timestamp::now().duration_since(written)).unwrap_or_default();
             metrics.journal_lag.observe([], lag);
         }
-        if !has_read && matches!(self.state.run, Run::Ended(_)) {
-            // A session at rest holds no file descriptor: there may be thousands of sessions.
+        Ok(has_read)
+    }
+
+    /// Closes the journal of an ended session. A session at rest holds no file descriptor: there may be thousands of
+    /// sessions.
+    pub(super) fn rest(&mut self) {
+        if self.has_ended() {
             self.reader = None;
         }
-        Ok(has_read)
     }
 
     /// Writes a change of the phase to the log.
