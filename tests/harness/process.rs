@@ -45,6 +45,11 @@ fn fields(pid: u32) -> Option<Vec<String>> {
 }
 
 /// Returns the arguments of a process, each ended by a null byte. They are empty for a zombie and without a process.
+/// Returns the parent of a process.
+pub(crate) fn parent(pid: u32) -> Option<u32> {
+    fields(pid)?.get(1)?.parse().ok()
+}
+
 fn arguments(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
@@ -126,9 +131,8 @@ fn all_of(directory: &Path) -> Vec<u32> {
 
 /// Reports whether the process is a copy of its parent that has not executed its own program yet (fork(2)).
 fn is_copy(pid: u32) -> bool {
-    let parent = fields(pid).and_then(|fields| fields[1].parse().ok());
     let own = arguments(pid);
-    !own.is_empty() && parent.is_some_and(|parent| own == arguments(parent))
+    !own.is_empty() && parent(pid).is_some_and(|parent| own == arguments(parent))
 }
 
 /// Reports whether the process is a helper that the daemon starts for one command or one look at a file, and that ends

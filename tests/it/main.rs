@@ -113,6 +113,7 @@ mod spec;
 mod specs_in_files;
 mod stale_list;
 mod staleness;
+mod standby;
 mod storage;
 mod stored_values;
 mod survival;

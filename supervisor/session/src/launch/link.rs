@@ -21,7 +21,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::Connection;
-use super::standby::Standby;
 use crate::pulse;
 use agentd_host::frame;
 
@@ -109,7 +108,8 @@ impl Link {
     /// has ended before.
     #[boxed]
     pub(super) async fn begin(
-        Standby { pid, mut stream }: Standby,
+        mut stream: UnixStream,
+        pid: u32,
         begin: &Begin,
         socket: &Path,
         patience: &KeeperLimits,

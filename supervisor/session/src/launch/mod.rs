@@ -33,7 +33,7 @@ use crate::pulse;
 use agentd_config::Manager;
 use agentd_host::directories::{DirectoryError, make_private};
 use agentd_host::platform;
-use standby::Standbys;
+use standby::{Standby, Standbys};
 
 /// Starts keepers.
 #[derive(Debug)]
@@ -162,9 +162,17 @@ impl Launcher {
         if arguments.iter().map(|argument| argument.len() + 1).sum::<usize>() > ROOM {
             return Ok(None);
         }
-        let Some(standby) = reserved.take() else { return Ok(None) };
+        let Some(Standby { process, stream }) = reserved.take() else { return Ok(None) };
         let begin = Begin { arguments: arguments.into_iter().map(ByteString::from).collect() };
-        Ok(Link::begin(standby, &begin, &args.socket, patience).await?)
+        match Link::begin(stream, process.pid, &begin, &args.socket, patience).await {
+            Err(error @ (LinkError::Silent { .. } | LinkError::NoHello { .. })) => {
+                tracing::warn!(%error, pid = process.pid, "a keeper in standby does not answer and is killed");
+                // Another keeper needs the lock of the journal, which this one may hold.
+                process.kill().await;
+                Ok(None)
+            }
+            link => Ok(link?),
+        }
     }
 
     /// Starts a keeper and connects to it. A reserved keeper is used if that is possible.

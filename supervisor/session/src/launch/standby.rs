@@ -13,10 +13,12 @@ use std::time::Duration;
 
 use agentd_keeper::cli::standby_arguments;
 use tokio::net::UnixStream;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 /// Time without a launch in progress, after which the spare keeper is started.
 const QUIET: Duration = Duration::from_millis(20);
+/// Time limit for the end of a killed process.
+const KILLED: Duration = Duration::from_secs(1);
 
 /// The keepers in standby. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -42,9 +44,39 @@ struct StandbyState {
 /// A process that waits for its session. Dropping the value ends it.
 #[derive(Debug)]
 pub(super) struct Standby {
-    pub(super) pid: u32,
+    pub(super) process: StandbyProcess,
     /// Connection to the process.
     pub(super) stream: UnixStream,
+}
+
+/// The process of a keeper that was started in standby. This daemon is the parent while it lives, and collects the exit
+/// status. Dropping the value does not end the process.
+#[derive(Debug)]
+pub(super) struct StandbyProcess {
+    child: Option<Child>,
+    pub(super) pid: u32,
+}
+
+impl StandbyProcess {
+    /// Kills a process that does not answer, and waits for its end.
+    pub(super) async fn kill(mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        let _ = child.start_kill();
+        if tokio::time::timeout(KILLED, child.wait()).await.is_err() {
+            self.child = Some(child);
+        }
+    }
+}
+
+impl Drop for StandbyProcess {
+    fn drop(&mut self) {
+        // Without a runtime, the daemon is ending.
+        if let Some(mut child) = self.child.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(async move { child.wait().await });
+        }
+    }
 }
 
 /// A keeper for one launch. Dropping the value ends a keeper that was not used.
@@ -131,7 +163,7 @@ fn start(keeper: &Path) -> io::Result<Standby> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     // No `pre_exec`: see `detached`.
-    let mut child = Command::new(keeper)
+    let child = Command::new(keeper)
         .args(standby_arguments())
         .env_clear()
         .current_dir("/")
@@ -141,7 +173,6 @@ fn start(keeper: &Path) -> io::Result<Standby> {
         .kill_on_drop(false)
         .spawn()?;
     let pid = child.id().ok_or_else(|| io::Error::other("the keeper has ended"))?;
-    // This daemon is the parent while it lives, and must collect the exit status.
-    tokio::spawn(async move { child.wait().await });
-    Ok(Standby { pid, stream: UnixStream::from_std(ours)? })
+    let process = StandbyProcess { child: Some(child), pid };
+    Ok(Standby { process, stream: UnixStream::from_std(ours)? })
 }
