@@ -271,7 +271,6 @@ fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
         "launch.stop_close",
         "launch.stop_term",
         "launch.keeper_answer",
-        "launch.spare_keeper",
         "launch.replay_quiet",
         "launch.restart_first",
         "launch.restart_longest",

@@ -54,6 +54,13 @@ impl Attributes {
         parse(&lines())
     }
 
+    /// Reads this process's nice value and limits, which its children inherit. The file mode mask is not read, because a
+    /// process can read it only by changing it.
+    #[must_use]
+    pub fn inherited() -> Self {
+        Self { umask: 0, nice: nice(), limits: limits().collect() }
+    }
+
     /// Describes the attributes that a child of this process could not get.
     #[must_use]
     pub fn withheld(&self) -> Vec<String> {

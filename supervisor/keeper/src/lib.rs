@@ -39,6 +39,7 @@ mod signals;
 mod spawn;
 pub mod standby;
 mod terminal;
+mod texts;
 pub mod tokens;
 mod trace;
 mod tree;

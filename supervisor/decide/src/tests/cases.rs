@@ -1,14 +1,16 @@
 //! Tests single cases of a session's rules in the model world.
 
+use std::collections::BTreeMap;
+
 use agentd_api::event::{Body, Cause, LaunchReason, LaunchStarted, OpenedBy, SyntheticCause, TurnEnded};
 use agentd_api::session::{ConditionStatus, ConditionType, PermissionAnswer, PermissionPolicy, Phase, RestartPolicy};
 use agentd_api::{Code, Event};
 use jiff::Timestamp;
 use serde_json::json;
 
-use super::super::next::{Step, next};
+use super::super::next::{Facts, Step, next};
 use super::super::rules::{Command, LaunchBounds, LaunchTerms, Refusal, decide};
-use super::super::state::{Pending, Run, State};
+use super::super::state::{Opening, Pending, Run, State};
 use super::super::waits::{Wait, waits};
 use super::{Act, World, opened_world, ready};
 
@@ -411,6 +413,19 @@ fn a_question_before_the_conversation_is_open_stops_the_clock_of_the_launch() {
     world.settle();
     assert_eq!(world.state.permissions.len(), 1, "it is asked although no turn runs");
     assert!(waits(&world.state, &world.facts()).iter().all(|wait| !matches!(wait, Wait::Open { .. })));
+}
+
+#[test]
+fn no_conversation_is_opened_while_the_launch_still_examines_the_environment() {
+    let mut world = busy();
+    let Run::Running(running) = &mut world.state.run else { panic!() };
+    (running.turn, running.pending) = (None, BTreeMap::new());
+    running.opening = Opening::Initialized(running.capabilities);
+    let facts = world.facts();
+    let examining = next(&world.state, &Facts { is_examining: true, ..facts });
+    assert!(examining.is_none(), "{examining:?}");
+    let examined = next(&world.state, &world.facts());
+    assert!(matches!(examined, Some(Step::Append(_))), "{examined:?}");
 }
 
 #[test]

@@ -70,18 +70,17 @@ impl World {
 
     fn of(spec: SessionSpec, restart: RestartPolicy) -> Self {
         let state = State::new(Timestamp::UNIX_EPOCH);
-        let (needed, room, down) = (RequiredPrerequisites::new(), usize::MAX, false);
         let mut world = Self {
             journal: Vec::new(),
             state,
             spec,
             restart,
-            needed,
+            needed: RequiredPrerequisites::new(),
             template: agentd_note::Template::built_in(),
             agent: None,
             conversations: 0,
-            room,
-            down,
+            room: usize::MAX,
+            down: false,
             staleness: StalenessSettings::IGNORE,
             branch: 0,
             version: 1,

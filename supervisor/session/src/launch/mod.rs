@@ -162,7 +162,7 @@ impl Launcher {
         if arguments.iter().map(|argument| argument.len() + 1).sum::<usize>() > ROOM {
             return Ok(None);
         }
-        let Some(Standby { process, stream }) = reserved.take() else { return Ok(None) };
+        let Some(Standby { process, stream, .. }) = reserved.take() else { return Ok(None) };
         let begin = Begin { arguments: arguments.into_iter().map(ByteString::from).collect() };
         match Link::begin(stream, process.pid, &begin, &args.socket, patience).await {
             Err(error @ (LinkError::Silent { .. } | LinkError::NoHello { .. })) => {

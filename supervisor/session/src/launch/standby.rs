@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentd_keeper::cli::standby_arguments;
+use agentd_keeper::protocol::Attributes;
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
@@ -45,6 +46,8 @@ struct StandbyState {
 #[derive(Debug)]
 pub(super) struct Standby {
     pub(super) process: StandbyProcess,
+    /// Attributes that the process has inherited.
+    inherited: Attributes,
     /// Connection to the process.
     pub(super) stream: UnixStream,
 }
@@ -111,7 +114,8 @@ impl Standbys {
         let spare = {
             let mut state = self.state();
             state.launches += 1;
-            state.spare.take()
+            // The limits of the daemon may have been changed meanwhile (prlimit(1)).
+            state.spare.take().filter(|spare| spare.inherited == Attributes::inherited())
         };
         let standby = spare.or_else(|| match start(&self.0.keeper) {
             Ok(standby) => Some(standby),
@@ -174,5 +178,5 @@ fn start(keeper: &Path) -> io::Result<Standby> {
         .spawn()?;
     let pid = child.id().ok_or_else(|| io::Error::other("the keeper has ended"))?;
     let process = StandbyProcess { child: Some(child), pid };
-    Ok(Standby { process, stream: UnixStream::from_std(ours)? })
+    Ok(Standby { process, inherited: Attributes::inherited(), stream: UnixStream::from_std(ours)? })
 }
