@@ -7,6 +7,8 @@
 //! (`_meta.began`, microseconds since the Unix epoch). The agent answers any other prompt without output.
 
 use std::io::{self, BufRead as _, Write as _};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -33,6 +35,16 @@ pub(crate) fn serve() -> Result<()> {
         send(&json!({ "jsonrpc": "2.0", "id": message["id"], "result": result }))?;
     }
     Ok(())
+}
+
+/// Sends the start time and the process ID to a datagram socket, and then idles until the process is killed. It is the
+/// agent of programs that do not speak the agent's protocol.
+pub(crate) fn tell(socket: &Path) -> Result<()> {
+    let told = format!("{} {}", wall()?, std::process::id());
+    UnixDatagram::unbound()?.send_to(told.as_bytes(), socket).context("nobody listens for the start time")?;
+    loop {
+        thread::park();
+    }
 }
 
 /// Microseconds since 1970, which two processes of one machine can compare.

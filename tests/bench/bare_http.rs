@@ -1,10 +1,12 @@
 //! The bare HTTP server on a unix socket: hyper with two threads, like the daemon's. `GET /bytes/N` returns N bytes.
-//! `GET /events` streams lines that `GET /send/LINES/BYTES/RATE` sends to all streams.
+//! `GET /events` streams lines that `GET /send/LINES/BYTES/RATE` sends to all streams. `GET /spawn` starts an agent
+//! with three pipes. That agent tells its start time to [`BEGAN`] in the directory of the server's socket.
 
 use std::convert::Infallible;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
@@ -14,7 +16,7 @@ use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Frame, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::broadcast;
@@ -25,6 +27,8 @@ use crate::daemon::wait;
 
 /// Number of lines that a stream may lag behind.
 const LAG: usize = 4096;
+/// Name of the datagram socket to which an agent sends its start time.
+pub(crate) const BEGAN: &str = "began.sock";
 /// Length of the longest body in bytes.
 const LONGEST: usize = 8 << 20;
 
@@ -70,23 +74,29 @@ pub(crate) fn serve(socket: &Path) -> Result<()> {
         let listener = UnixListener::bind(socket).context("the bare server cannot listen")?;
         let (lines, _) = broadcast::channel(LAG);
         let bytes = Bytes::from(vec![b'x'; LONGEST]);
+        let directory: Arc<Path> = socket.parent().context("the socket has no directory")?.into();
         loop {
             let (stream, _) = listener.accept().await?;
-            tokio::spawn(answer_all(stream, lines.clone(), bytes.clone()));
+            tokio::spawn(answer_all(stream, lines.clone(), bytes.clone(), Arc::clone(&directory)));
         }
     })
 }
 
-async fn answer_all(stream: UnixStream, lines: broadcast::Sender<Bytes>, bytes: Bytes) {
+async fn answer_all(stream: UnixStream, lines: broadcast::Sender<Bytes>, bytes: Bytes, directory: Arc<Path>) {
     let service = service_fn(move |request| {
-        let answered = answer(&request, &lines, &bytes);
+        let answered = answer(&request, &lines, &bytes, &directory);
         async { Ok::<_, Infallible>(answered) }
     });
     // The other end closes the connection.
     let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
 }
 
-fn answer(request: &Request<Incoming>, lines: &broadcast::Sender<Bytes>, bytes: &Bytes) -> Response<Body> {
+fn answer(
+    request: &Request<Incoming>,
+    lines: &broadcast::Sender<Bytes>,
+    bytes: &Bytes,
+    directory: &Path,
+) -> Response<Body> {
     let words: Vec<&str> = request.uri().path().split('/').skip(1).collect();
     let number = |at: usize| words.get(at).and_then(|word| word.parse::<usize>().ok()).unwrap_or_default();
     match words[0] {
@@ -104,8 +114,28 @@ fn answer(request: &Request<Incoming>, lines: &broadcast::Sender<Bytes>, bytes: 
             std::thread::spawn(move || send(&lines, count, length, rate));
             Response::new(Full::default().boxed_unsync())
         }
+        "spawn" => {
+            let mut answered = Response::new(Full::default().boxed_unsync());
+            if spawn(directory).is_err() {
+                *answered.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+            }
+            answered
+        }
         _ => Response::new(Full::new(bytes.slice(..number(1).min(bytes.len()))).boxed_unsync()),
     }
+}
+
+/// Starts an agent, and holds its pipes until it ends.
+fn spawn(directory: &Path) -> Result<()> {
+    let mut command = tokio::process::Command::from(myself()?);
+    command.arg("agent").arg(directory).arg(directory.join(BEGAN)).current_dir(directory).env_clear();
+    let mut agent = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    tokio::spawn(async move {
+        let _pipes = (agent.stdin.take(), agent.stdout.take(), agent.stderr.take());
+        // The bench kills the agent, and needs no status.
+        let _ = agent.wait().await;
+    });
+    Ok(())
 }
 
 /// Sends lines of this length at this rate, each with the time at which it was sent.

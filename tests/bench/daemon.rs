@@ -1,7 +1,9 @@
 //! The measured daemon: the released programs, real sockets, and a temporary directory.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -68,12 +70,41 @@ fn plugins(root: &Path, number: usize) -> Result<String> {
 #[derive(Debug)]
 pub(crate) struct Daemon {
     directory: TempDir,
+    /// The compiled plugins.
+    cache: PathBuf,
+    /// Variables beside `PATH`.
+    environment: Vec<(&'static str, OsString)>,
     child: Option<Child>,
 }
 
 impl Daemon {
     /// Starts a daemon without sessions.
     pub(crate) fn start(pipeline: Pipeline) -> Result<Self> {
+        let mut daemon = Self::prepare(pipeline)?;
+        daemon.serve()?;
+        Ok(daemon)
+    }
+
+    /// Prepares the daemon of a user who has no compiled plugins.
+    pub(crate) fn of_new_user() -> Result<Self> {
+        let mut daemon = Self::prepare(Pipeline::Default)?;
+        daemon.cache = daemon.root().join("cache");
+        Ok(daemon)
+    }
+
+    /// Starts a daemon whose sessions are units of the user's systemd.
+    pub(crate) fn of_systemd() -> Result<Self> {
+        let mut daemon = Self::prepare(Pipeline::Default)?;
+        let file = daemon.root().join("config/agentd.toml");
+        fs::write(&file, fs::read_to_string(&file)?.replace("\"detached\"", "\"systemd\""))?;
+        let way = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
+        daemon.environment = way.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))).collect();
+        daemon.serve()?;
+        Ok(daemon)
+    }
+
+    /// Prepares the directories of a daemon, and starts nothing.
+    pub(crate) fn prepare(pipeline: Pipeline) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("agentd-bench-").tempdir()?;
         let root = directory.path();
         for name in ["home", "run", "state", "config", "work"] {
@@ -96,9 +127,9 @@ impl Daemon {
             home = root.join("home").display(),
         );
         fs::write(root.join("config/agentd.toml"), config)?;
-        let mut daemon = Self { directory, child: None };
-        daemon.serve()?;
-        Ok(daemon)
+        // The directory is kept between runs, except for the first session of a new user.
+        let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-bench-cache");
+        Ok(Self { directory, cache, environment: Vec::new(), child: None })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -133,10 +164,40 @@ impl Daemon {
 
     /// Starts the process, and returns the time until it answered a request.
     pub(crate) fn serve(&mut self) -> Result<Duration> {
+        let mut command = self.of(Command::new(crate::agentd()))?;
+        let begun = Instant::now();
+        self.child = Some(command.stdin(Stdio::null()).spawn().context("agentd cannot be executed")?);
+        let socket = self.socket();
+        wait("the control socket", Duration::from_micros(500), || match UnixStream::connect(&socket) {
+            Ok(_) => Ok(Some(())),
+            Err(_) if self.ended()? => bail!("agentd ended instead of serving:\n{}", self.last_words()),
+            Err(_) => Ok(None),
+        })?;
+        self.client()?.get("/healthz")?;
+        Ok(begun.elapsed())
+    }
+
+    /// Starts the process as a service manager does for the first request to its socket. Returns the time until the
+    /// process answered that request.
+    pub(crate) fn activate(&mut self) -> Result<Duration> {
+        let listener = UnixListener::bind(self.socket())?;
+        // LISTEN_PID names the process, so no other process can set it beforehand.
+        let script = "exec 3<&0 < /dev/null; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=control; exec \"$@\"";
+        let mut shell = Command::new("/bin/sh");
+        shell.args(["-c", script, "sh"]).arg(crate::agentd());
+        let mut command = self.of(shell)?;
+        let begun = Instant::now();
+        self.child = Some(command.stdin(OwnedFd::from(listener)).spawn().context("/bin/sh cannot be executed")?);
+        drop(command); // it holds the socket, which would accept connections after the end of the process
+        self.client()?.get("/healthz")?;
+        Ok(begun.elapsed())
+    }
+
+    /// Completes a command that ends with the program `agentd`.
+    fn of(&self, mut command: Command) -> Result<Command> {
         let root = self.directory.path();
         let log = File::options().create(true).append(true).open(root.join("agentd.log"))?;
-        let begun = Instant::now();
-        let child = Command::new(crate::agentd())
+        command
             .arg("serve")
             .arg("--config")
             .arg(root.join("config/agentd.toml"))
@@ -148,26 +209,15 @@ impl Daemon {
             .arg(root.join("run"))
             .arg("--state-dir")
             .arg(root.join("state"))
-            // The directory is kept between runs, because no part measures the compilation of plugins.
             .arg("--cache-dir")
-            .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-bench-cache"))
+            .arg(&self.cache)
             .env_clear()
             .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
             .current_dir(root)
-            .stdin(Stdio::null())
             .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("agentd cannot be executed")?;
-        self.child = Some(child);
-        let socket = self.socket();
-        wait("the control socket", Duration::from_micros(500), || match UnixStream::connect(&socket) {
-            Ok(_) => Ok(Some(())),
-            Err(_) if self.ended()? => bail!("agentd ended instead of serving:\n{}", self.last_words()),
-            Err(_) => Ok(None),
-        })?;
-        self.client()?.get("/healthz")?;
-        Ok(begun.elapsed())
+            .stderr(log);
+        Ok(command)
     }
 
     fn ended(&mut self) -> Result<bool> {

@@ -94,9 +94,11 @@ fn builds(daemon: &Daemon, client: &mut Client) -> Result<Duration> {
 }
 
 /// Durations of one launch.
-struct Launch {
+#[derive(Debug)]
+pub(crate) struct Launch {
     built: Duration,
-    main: Duration,
+    /// From the request to the agent's `main()`.
+    pub(crate) main: Duration,
     variables: u64,
 }
 
@@ -104,7 +106,8 @@ fn median_of(launches: &[Launch], of: impl Fn(&Launch) -> Duration) -> Duration 
     median(launches.iter().map(of).collect())
 }
 
-fn launch(daemon: &Daemon, client: &mut Client) -> Result<Launch> {
+/// Starts a session, and removes it when its agent has told its start time.
+pub(crate) fn launch(daemon: &Daemon, client: &mut Client) -> Result<Launch> {
     let asked = wall()?;
     let id = daemon.session(client)?;
     let events = client.bytes(&format!("/v1/sessions/{id}/events?follow=false"))?;

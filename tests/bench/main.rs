@@ -1,5 +1,5 @@
 //! Measures agentd beside bare loops that do the same work:
-//! `cargo bench -p agentd [-- adopt spawn memory output tail list feed environment plugins]`.
+//! `cargo bench -p agentd [-- PART...]`. [`PARTS`] has their names.
 //!
 //! The speed of a machine varies, so a single figure means little. Each figure is beside the figure of a few lines of
 //! code that do the same work in the same run. README.md explains how to read the tables.
@@ -10,6 +10,7 @@
 
 mod adopt;
 mod agent;
+mod agentctl;
 mod bare;
 mod bare_http;
 mod capture;
@@ -17,12 +18,15 @@ mod client;
 mod daemon;
 mod environment;
 mod feed;
+mod first;
+mod launch;
 mod list;
 mod memory;
 mod native;
 mod output;
 mod plugins;
 mod process;
+mod rivals;
 mod spawn;
 mod table;
 mod tail;
@@ -59,8 +63,9 @@ type Part = (&'static str, fn() -> Result<Table>);
 /// Variable that names the directory of other programs to measure, by an absolute path.
 const PROGRAMS: &str = "AGENTD_BENCH_PROGRAMS";
 
-const PARTS: [Part; 9] = [
+const PARTS: [Part; 11] = [
     ("adopt", adopt::measure),
+    ("launch", launch::measure),
     ("spawn", spawn::measure),
     ("memory", memory::measure),
     ("output", output::measure),
@@ -69,6 +74,7 @@ const PARTS: [Part; 9] = [
     ("feed", feed::measure),
     ("environment", environment::measure),
     ("plugins", plugins::measure),
+    ("agentctl", agentctl::measure),
 ];
 
 fn main() -> ExitCode {
@@ -93,6 +99,7 @@ fn role(args: &[String]) -> Option<Result<()>> {
     match args[..] {
         // `process::kill_all_of` finds the agent by the directory in its arguments.
         ["agent", _] => Some(agent::serve()),
+        ["agent", _, socket] => Some(agent::tell(Path::new(socket))),
         ["provide", name] => Some(native::serve(name)),
         ["bare-adopt", directory] => Some(bare::adopt(Path::new(directory))),
         ["bare-copy", file] => Some(bare::copy(Path::new(file))),

@@ -42,6 +42,11 @@ impl Table {
         self.row(figure.into(), ours, against, Some(ratio))
     }
 
+    /// Adds a comparison that cannot be measured on this machine.
+    pub(crate) fn absent(&mut self, figure: impl Into<String>, why: &str) -> &mut Self {
+        self.row(figure.into(), "-".to_owned(), why.to_owned(), None)
+    }
+
     fn row(&mut self, figure: String, ours: String, against: String, ratio: Option<f64>) -> &mut Self {
         self.rows.push(Row { figure, ours, against, ratio, goal: "-".to_owned(), met: None });
         self
@@ -79,6 +84,12 @@ pub(crate) fn kib(kib: u64) -> String {
         0..4096 => format!("{kib} KB"),
         _ => format!("{}.{} MB", kib / 1024, kib % 1024 * 10 / 1024),
     }
+}
+
+/// Returns the 95th percentile.
+pub(crate) fn p95(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times.get(times.len() * 95 / 100).copied().unwrap_or_default()
 }
 
 /// Returns the median.
