@@ -38,7 +38,6 @@ mod workflow;
 use std::process::ExitCode;
 
 use agentd_describe::{completion, details, failure, form, prerequisite, session};
-use clap::Parser;
 
 use crate::args::Cli;
 pub use crate::connector::Dial;
@@ -47,7 +46,7 @@ use crate::error::{Error, exit};
 
 /// Runs `agentctl` and returns its exit status.
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match args::called::parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(cli) => cli,
         Err(error) => {
             let printed = error.print(); // help goes to standard output, and its reader may go away

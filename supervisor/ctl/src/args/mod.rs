@@ -2,6 +2,7 @@
 
 pub(crate) mod acp;
 pub(crate) mod agent;
+pub(crate) mod called;
 pub(crate) mod config;
 pub(crate) mod context;
 pub(crate) mod environment;
