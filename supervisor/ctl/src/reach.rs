@@ -68,6 +68,23 @@ pub(crate) async fn reach(starter: Option<&Starter>, client: &mut Client) -> Res
     .map_err(unreached)
 }
 
+/// Makes the first call of a command that changes nothing. Only without an answer, makes sure that a daemon answers,
+/// and makes the call again. An answer of the daemon is final, also if it is a refusal.
+pub(crate) async fn first<T>(
+    starter: Option<&Starter>,
+    client: &mut Client,
+    call: impl AsyncFn(&Client) -> Result<T, ClientError>,
+) -> Result<T, Error> {
+    if starter.is_none() {
+        return Ok(call(client).await?);
+    }
+    if let Ok(answer @ (Ok(_) | Err(ClientError::Problem { .. }))) = timeout(SILENCE, call(client)).await {
+        return Ok(answer?);
+    }
+    reach(starter, client).await?;
+    Ok(call(client).await?)
+}
+
 /// Starts agentd if no daemon listens: through the service manager if a service is installed, otherwise as a
 /// child process.
 ///
@@ -281,5 +298,70 @@ fn described(unit: &UnitState) -> String {
     match unit.result.as_str() {
         "" | "success" => unit.active.clone(),
         result => format!("{} ({result}{status})", unit.active),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use agentd_client::{ListQuery, fields};
+
+    use super::*;
+
+    /// Lists the sessions of a server, and returns the paths of its requests. The server closes as many first
+    /// connections as `lost` says, and gives the answer to the others.
+    fn listed(lost: usize, status: &str, body: &str) -> (Result<(), Error>, Vec<String>) {
+        let length = body.len();
+        let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n");
+        let answer = head + body;
+        let directory = tempfile::tempdir().unwrap();
+        let socket = directory.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let server = thread::spawn(move || {
+            let mut paths = Vec::new();
+            for stream in listener.incoming() {
+                let mut stream = stream.unwrap();
+                let head = BufReader::new(&stream).lines().map_while(Result::ok).take_while(|line| !line.is_empty());
+                let Some(line) = head.collect::<Vec<_>>().into_iter().next() else { break };
+                paths.extend(line.split([' ', '?']).nth(1).map(str::to_owned));
+                if paths.len() > lost {
+                    stream.write_all(answer.as_bytes()).unwrap();
+                }
+            }
+            paths
+        });
+        let starter = Starter::beside_this_program().unwrap();
+        let mut client = Client::new(&socket);
+        let query =
+            ListQuery { label: None, phase: None, agent: None, directory: None, condition: None, fields: fields(&[]) };
+        let call = async |client: &Client| client.list_all(&query).await;
+        let result = crate::runtime().unwrap().block_on(first(Some(&starter), &mut client, call)).map(drop);
+        // A connection without a request ends the server.
+        drop(std::os::unix::net::UnixStream::connect(&socket).unwrap());
+        (result, server.join().unwrap())
+    }
+
+    #[test]
+    fn a_list_is_the_only_request_of_its_command() {
+        let (result, paths) = listed(0, "200 OK", r#"{"sessions":[]}"#);
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(paths, ["/v1/sessions"]);
+    }
+
+    #[test]
+    fn a_refused_list_is_not_asked_again() {
+        let (result, paths) = listed(0, "403 Forbidden", r#"{"status":403,"code":"scope-too-small","detail":"no"}"#);
+        assert!(matches!(result, Err(Error::Client(ClientError::Problem { .. }))), "{result:?}");
+        assert_eq!(paths, ["/v1/sessions"]);
+    }
+
+    #[test]
+    fn a_list_without_an_answer_is_asked_again_when_a_daemon_answers() {
+        let (result, paths) = listed(1, "200 OK", r#"{"sessions":[]}"#);
+        assert!(result.is_ok(), "{result:?}");
+        assert_eq!(paths, ["/v1/sessions", "/healthz", "/v1/sessions"]);
     }
 }

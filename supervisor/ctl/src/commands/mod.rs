@@ -148,9 +148,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         | Command::Doctor(_)
         // Both servers look for a daemon at each call.
         | Command::Acp(_)
-        | Command::Mcp => true,
-        // Each machine is reached by itself.
-        Command::Ls(args) => args.all_hosts,
+        | Command::Mcp
+        // Each machine is reached by itself, and the list needs no question before it.
+        | Command::Ls(_) => true,
         Command::Plugin(command) => !command.asks_the_daemon(),
         _ => false,
     };

@@ -15,7 +15,8 @@ use super::{Context, label, print, tell};
 use crate::args::list::{CustomColumn, ListOutput, LsArgs};
 use crate::document::DocumentForm;
 use crate::error::Error;
-use agentd_client::{ListQuery, Pages, fields};
+use crate::reach::{first, reach};
+use agentd_client::{Client, ListQuery, Pages, fields};
 use agentd_screen::terminal::Screen;
 
 /// Fields of the table's columns, beside those of each session.
@@ -172,10 +173,13 @@ impl MachineList {
 }
 
 /// Lists sessions, with `--watch` again and again.
-pub(super) async fn ls(context: &Context, args: LsArgs) -> Result<u8, Error> {
+pub(super) async fn ls(context: &mut Context, args: LsArgs) -> Result<u8, Error> {
     let wish = Wish::of(context, args)?;
     if wish.args.all_hosts {
         return fleet::ls(context, &wish).await;
+    }
+    if wish.args.watch || wish.args.stale {
+        reach(context.starter.as_ref(), &mut context.client).await?;
     }
     if wish.args.watch {
         return watch::watch(&wish, vec![fleet::Place::of_client(context.client.clone())]).await;
@@ -184,10 +188,14 @@ pub(super) async fn ls(context: &Context, args: LsArgs) -> Result<u8, Error> {
         return ls_stale(context, &wish).await;
     }
     if let (Some(form), None) = (wish.form.documents(), wish.args.sort) {
-        return form.print(&context.client.list_all(&wish.query).await?.raw).map(|()| 0);
+        let list = async |client: &Client| client.list_all(&wish.query).await;
+        return form.print(&first(context.starter.as_ref(), &mut context.client, list).await?.raw).map(|()| 0);
     }
-    let mut pages = Pages::new(wish.query.clone());
-    pages.refresh(&context.client).await?;
+    let read = async |client: &Client| {
+        let mut pages = Pages::new(wish.query.clone());
+        pages.refresh(client).await.map(|_| pages)
+    };
+    let pages = first(context.starter.as_ref(), &mut context.client, read).await?;
     let list = MachineList::of(&pages)?;
     if let Some(form) = wish.form.documents() {
         let mut rows: Vec<Row<'_>> = list.rows(None).collect();
