@@ -9,23 +9,25 @@ use clap::error::ErrorKind;
 use clap::{Args as _, Command as Definition, Error, FromArgMatches as _, Parser as _, Subcommand};
 
 use super::{
-    AuditArgs, CheckArgs, Cli, DoctorArgs, Global, NoteCommand, SnapshotCommand, acp, agent, config, context, events,
-    files, host, list, plugin, prune, repository, run, schedule, service, spec, wait, workflow,
+    AuditArgs, CheckArgs, Cli, DoctorArgs, EnvArgs, Global, NoteCommand, SnapshotCommand, acp, agent, config, context,
+    events, files, host, life, list, plugin, prune, repository, run, schedule, service, spec, wait, workflow,
 };
 
 /// Completes the definition of a command.
 type Define = fn(Definition) -> Definition;
 
-/// Commands without arguments, and those whose arguments have their own type. The derived definition of the others is not
-/// available alone.
-const COMMANDS: [(&str, Define); 35] = [
+/// Commands without arguments, and those whose arguments have their own type. For the others, only the whole definition
+/// is available.
+const COMMANDS: [(&str, Define); 45] = [
     ("acp", acp::AcpArgs::augment_args),
     ("adopt", agent::AdoptArgs::augment_args),
     ("agent", group::<agent::AgentCommand>),
     ("agents", plain),
     ("answer", run::AnswerArgs::augment_args),
     ("apply", files::ApplyArgs::augment_args),
+    ("attach", life::AttachArgs::augment_args),
     ("audit", AuditArgs::augment_args),
+    ("cancel", life::SessionArgs::augment_args),
     ("check", CheckArgs::augment_args),
     ("config", group::<config::ConfigCommand>),
     ("context", context::ContextArgs::augment_args),
@@ -33,6 +35,8 @@ const COMMANDS: [(&str, Define); 35] = [
     ("dial", plain),
     ("diff", files::DiffArgs::augment_args),
     ("doctor", DoctorArgs::augment_args),
+    ("edit", life::SessionArgs::augment_args),
+    ("env", env),
     ("events", events::EventsArgs::augment_args),
     ("get", files::GetArgs::augment_args),
     ("hint", context::HintArgs::augment_args),
@@ -41,16 +45,22 @@ const COMMANDS: [(&str, Define); 35] = [
     ("mcp", plain),
     ("new", run::NewArgs::augment_args),
     ("note", group::<NoteCommand>),
+    ("options", life::SessionArgs::augment_args),
     ("plugin", group::<plugin::PluginCommand>),
     ("prompt", run::PromptArgs::augment_args),
     ("prune", prune::PruneArgs::augment_args),
     ("repo", group::<repository::RepositoryCommand>),
+    ("resume", life::ResumeArgs::augment_args),
+    ("rm", life::RmArgs::augment_args),
     ("run", run::RunArgs::augment_args),
     ("schedule", group::<schedule::ScheduleCommand>),
     ("service", group::<service::ServiceCommand>),
     ("set", spec::SetArgs::augment_args),
+    ("show", life::SessionArgs::augment_args),
     ("snapshot", group::<SnapshotCommand>),
+    ("stop", life::StopArgs::augment_args),
     ("title", context::TitleArgs::augment_args),
+    ("validate", life::SessionArgs::augment_args),
     ("version", plain),
     ("wait", wait::WaitArgs::augment_args),
     ("workflow", group::<workflow::WorkflowCommand>),
@@ -82,6 +92,10 @@ fn of_called(words: &[OsString]) -> Option<Result<Cli, Error>> {
 
 fn plain(definition: Definition) -> Definition {
     definition
+}
+
+fn env(definition: Definition) -> Definition {
+    EnvArgs::augment_args(definition.args_conflicts_with_subcommands(true).subcommand_negates_reqs(true))
 }
 
 /// Completes the definition of a command with commands of its own.
@@ -165,7 +179,7 @@ mod tests {
             assert_eq!(said.exit_code(), whole.exit_code(), "{line}");
         }
         // A value of an option and a word of a prompt are no commands.
-        for line in ["agentctl --host ls show k3m", "agentctl show ls", "agentctl cancel run"] {
+        for line in ["agentctl --host ls show k3m", "agentctl secret ls", "agentctl --socket run hooks test x"] {
             assert!(of_called(&words(line)).is_none(), "{line}");
             assert!(parse(&words(line)).is_ok(), "{line}");
         }

@@ -23,7 +23,7 @@ impl Command {
     pub(crate) fn prints_a_stream(&self) -> bool {
         match self {
             Self::Run(args) => !args.spec.batch.batch,
-            Self::Attach { .. } | Self::Prompt(_) | Self::Events(_) | Self::Service(ServiceCommand::Logs(_)) => true,
+            Self::Attach(_) | Self::Prompt(_) | Self::Events(_) | Self::Service(ServiceCommand::Logs(_)) => true,
             _ => false,
         }
     }

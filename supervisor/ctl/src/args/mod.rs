@@ -11,6 +11,7 @@ pub(crate) mod files;
 mod help;
 pub(crate) mod hooks;
 pub(crate) mod host;
+pub(crate) mod life;
 pub(crate) mod list;
 mod machine;
 pub(crate) mod plugin;
@@ -32,6 +33,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 pub(crate) use environment::{Against, EnvArgs, Range, ScriptCommand};
 use help::{EXAMPLES, STATUSES};
+use life::{AttachArgs, ResumeArgs, RmArgs, SessionArgs, StopArgs};
 use repository::WorkspaceArgs;
 use run::{AnswerArgs, BatchArgs, OptionArgs};
 pub(crate) use run::{NewArgs, RunArgs};
@@ -113,23 +115,14 @@ pub(crate) enum Command {
     #[command(visible_alias = "list")]
     Ls(list::LsArgs),
     /// Show a session's spec, status and conditions
-    Show { session: String },
+    Show(SessionArgs),
     /// Show the last events of a session, then follow it and send prompts as with run
     ///
     /// At a terminal, the answer's Markdown is rendered. A line at the bottom shows the elapsed time, the model, the
     /// mode, tokens, the queue and the title. A question is answered by one key. Tab completes a command after `/` and
     /// a path after `@`. Alt-Enter begins a new line, Up recalls a prompt, and Ctrl-R searches the conversation
     /// backwards. Ctrl-C cancels the turn, and Ctrl-D leaves.
-    Attach {
-        /// Without it: the session that you looked at or created last, among those that `ls` lists
-        session: Option<String>,
-        /// Show everything since the session's first event
-        #[arg(long, conflicts_with = "last")]
-        from_start: bool,
-        /// Show this many of the latest events first
-        #[arg(long, value_name = "N", default_value_t = 200)]
-        last: u64,
-    },
+    Attach(AttachArgs),
     /// Prompt a session and show that turn until it ends
     ///
     /// If a turn is running already, the prompt waits for its end.
@@ -140,7 +133,7 @@ pub(crate) enum Command {
     /// launch. `agentctl show --json` has the present specification.
     Set(spec::SetArgs),
     /// Edit a session's specification as TOML, with the editor of VISUAL or EDITOR
-    Edit { session: String },
+    Edit(SessionArgs),
     /// Print sessions as a file for `agentctl apply`, as JSON, or single values
     Get(files::GetArgs),
     /// Create and change sessions as files of specifications request them
@@ -165,7 +158,7 @@ pub(crate) enum Command {
         command: Option<hooks::HooksCommand>,
     },
     /// List the options that a session's agent offers: mode, model and others, with their values
-    Options { session: String },
+    Options(SessionArgs),
     /// Show or change the context of a session: files, applet, endpoints, ports
     ///
     /// The context survives stops and resumes. The agent gets its existing items in the note after a resume.
@@ -177,54 +170,22 @@ pub(crate) enum Command {
     /// Wait until sessions have a condition or a phase, or are deleted
     Wait(wait::WaitArgs),
     /// Cancel a session's running turn, or the turn that waits for the end of a rate limit
-    Cancel { session: String },
+    Cancel(SessionArgs),
     /// Stop sessions: end their agents and all processes that these started
     ///
     /// A stopped session keeps its conversation; `agentctl resume` continues it. Stopping a stopped session is
     /// no error.
-    Stop {
-        #[arg(required_unless_present = "selector", conflicts_with = "selector", value_name = "SESSION")]
-        sessions: Vec<String>,
-        #[command(flatten)]
-        chosen: SelectorArgs,
-        /// Do not wait until they are stopped
-        #[arg(long)]
-        no_wait: bool,
-    },
+    Stop(StopArgs),
     /// Start the agent of a stopped or failed session again and continue the conversation
     ///
     /// A prompt that waits for the end of a rate limit is sent again at once.
-    Resume {
-        #[arg(required_unless_present = "selector", conflicts_with = "selector")]
-        session: Option<String>,
-        #[command(flatten)]
-        chosen: SelectorArgs,
-        /// Do not wait until the agent is ready
-        #[arg(long)]
-        no_wait: bool,
-        /// Begin a new conversation, for an agent that lost the old one
-        #[arg(long)]
-        new_conversation: bool,
-        #[command(flatten)]
-        terms: TermsArgs,
-    },
+    Resume(ResumeArgs),
     /// Continue a conversation that began elsewhere, for example with the agent in a terminal
     Adopt(agent::AdoptArgs),
     /// Delete sessions with all stored data
     ///
     /// The agent deletes its own copy of the conversation, if it can. Otherwise the place of its files is printed.
-    Rm {
-        #[arg(required_unless_present = "selector", conflicts_with = "selector", value_name = "SESSION")]
-        sessions: Vec<String>,
-        #[command(flatten)]
-        chosen: SelectorArgs,
-        /// Stop active sessions first
-        #[arg(short, long)]
-        force: bool,
-        /// Let the agent keep its conversation
-        #[arg(long)]
-        keep_conversation: bool,
-    },
+    Rm(RmArgs),
     /// Delete sessions at rest that are no longer used; lists them first and asks
     ///
     /// A session must match every given criterion. Active sessions stay, and so do sessions that an active session
@@ -233,7 +194,7 @@ pub(crate) enum Command {
     /// Check the prerequisites of sessions now; exit status 1 if a prerequisite is missing
     Check(CheckArgs),
     /// Find mistakes in a session's environment before its next launch; exit status 1 if there are mistakes
-    Validate { session: String },
+    Validate(SessionArgs),
     /// Show the note that a session's agent gets before the first prompt after a resume or a restart
     #[command(subcommand)]
     Note(NoteCommand),

@@ -52,7 +52,7 @@ fn a_name_that_cannot_be_one_is_a_usage_error() {
 #[test]
 fn a_launch_waits_for_an_hour_where_no_limit_is_given_and_does_not_wait_and_go_on_without() {
     let terms = |flags: &str| match Cli::try_parse_from(format!("agentctl resume k3m {flags}").trim().split(' ')) {
-        Ok(Cli { command: Command::Resume { session, terms, .. }, .. }) => {
+        Ok(Cli { command: Command::Resume(ResumeArgs { session, terms, .. }), .. }) => {
             assert_eq!(session.as_deref(), Some("k3m"));
             Ok((terms.wait.map(|limit| limit.0.as_secs()), terms.force))
         }

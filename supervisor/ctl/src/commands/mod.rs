@@ -54,6 +54,7 @@ use std::time::Duration;
 use agentd_api::session::SessionView;
 use agentd_remote::{Hosts, SshHost};
 
+use crate::args::life::{ResumeArgs, RmArgs, StopArgs};
 use crate::args::{Cli, Command, Global, NoteCommand};
 use crate::connector::by_ssh;
 use crate::document::DocumentForm;
@@ -161,9 +162,9 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Run(args) => boxed(talk::run(context, args)).await,
         Command::New(args) => boxed(life::new(context, args)).await,
         Command::Ls(args) => boxed(ls::ls(context, args)).await,
-        Command::Show { session } => boxed(list::show(context, &session)).await,
-        Command::Attach { session, from_start, last } => {
-            boxed(talk::attach(context, session.as_deref(), (!from_start).then_some(last))).await
+        Command::Show(args) => boxed(list::show(context, &args.session)).await,
+        Command::Attach(args) => {
+            boxed(talk::attach(context, args.session.as_deref(), (!args.from_start).then_some(args.last))).await
         }
         Command::Prompt(args) => boxed(talk::prompt(context, args)).await,
         Command::Context(args) => boxed(context::context(context, args)).await,
@@ -174,25 +175,27 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Workflow(command) => boxed(workflow::workflow(context, command)).await,
         Command::Hooks { command } => boxed(hooks::hooks(context, command)).await,
         Command::Schedule(command) => boxed(schedule::schedule(context, command)).await,
-        Command::Edit { session } => boxed(spec::edit(context, &session)).await,
+        Command::Edit(args) => boxed(spec::edit(context, &args.session)).await,
         Command::Get(args) => boxed(get::get(context, args)).await,
         Command::Apply(args) => boxed(apply::apply(context, args)).await,
         Command::Diff(args) => boxed(apply::diff(context, args)).await,
         Command::Title(args) => boxed(context::title(context, args)).await,
-        Command::Cancel { session } => boxed(life::cancel(context, &session)).await,
-        Command::Stop { sessions, chosen, no_wait } => match chosen.selector {
+        Command::Cancel(args) => boxed(life::cancel(context, &args.session)).await,
+        Command::Stop(StopArgs { sessions, chosen, no_wait }) => match chosen.selector {
             Some(selector) => boxed(bulk::stop(context, &selector, no_wait)).await,
             None => boxed(life::stop(context, &sessions, no_wait)).await,
         },
-        Command::Resume { session, chosen, no_wait, new_conversation, terms } => match (chosen.selector, session) {
-            (None, Some(session)) => {
-                boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
+        Command::Resume(ResumeArgs { session, chosen, no_wait, new_conversation, terms }) => {
+            match (chosen.selector, session) {
+                (None, Some(session)) => {
+                    boxed(life::resume(context, &session, no_wait, new_conversation, terms.into())).await
+                }
+                (Some(selector), _) => boxed(bulk::resume(context, &selector, new_conversation)).await,
+                (None, None) => Ok(0),
             }
-            (Some(selector), _) => boxed(bulk::resume(context, &selector, new_conversation)).await,
-            (None, None) => Ok(0),
-        },
+        }
         Command::Adopt(args) => boxed(adopt::adopt(context, args)).await,
-        Command::Rm { sessions, chosen, force, keep_conversation } => {
+        Command::Rm(RmArgs { sessions, chosen, force, keep_conversation }) => {
             let sessions = match chosen.selector {
                 Some(selector) => bulk::ids(context, selector).await?,
                 None => sessions,
@@ -202,8 +205,8 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Prune(args) => boxed(prune::prune(context, &args)).await,
         Command::Audit(args) => boxed(audit::audit(context, &args)).await,
         Command::Check(args) => boxed(check::check(context, args)).await,
-        Command::Validate { session } => boxed(validate::validate(context, &session)).await,
-        Command::Options { session } => boxed(options::options(context, &session)).await,
+        Command::Validate(args) => boxed(validate::validate(context, &args.session)).await,
+        Command::Options(args) => boxed(options::options(context, &args.session)).await,
         Command::Note(NoteCommand::Preview { session }) => boxed(note::preview(context, &session)).await,
         Command::Env(args) => boxed(environment::env(context, args)).await,
         Command::Secret { command } => boxed(secret::secret(context, command)).await,
