@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 
-use agentd_api::chain;
+use agentd_api::{ByteString, chain};
 
 use crate::cli::{self, Role};
 use crate::frame;
@@ -27,7 +27,7 @@ pub fn standby() -> Result<(), HoldError> {
     let begin = frame::read::<Begin>(&mut daemon).map_err(|error| setup(io::Error::other(error)))?;
     let Some(begin) = begin else { return Ok(()) };
     let held = hold_args(&begin).and_then(|args| {
-        os::set_command_line(begin.arguments.iter().map(|argument| argument.as_bytes()));
+        os::set_command_line(begin.arguments.iter().map(ByteString::as_bytes));
         hold::hold_for(&args, Some(&daemon))
     });
     // A keeper that fails while it waits for events has greeted the daemon already.

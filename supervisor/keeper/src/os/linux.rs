@@ -335,9 +335,9 @@ fn command_line_area(stat: &[u8]) -> Option<(usize, usize)> {
     let end = memchr::memrchr(b')', stat)?;
     // Field 3 is the first one behind the name.
     let mut fields = std::str::from_utf8(stat.get(end + 2..)?).ok()?.split(' ').skip(45);
-    let (start, end) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    let (first, behind) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
     // The kernel shows 0 to a process without permission.
-    (start > 0 && end > start).then_some((start, end))
+    (first > 0 && behind > first).then_some((first, behind))
 }
 
 /// Parses `/proc/PID/stat` (proc(5)). The name is in parentheses and may contain some, so fields are counted from the

@@ -76,7 +76,7 @@ impl Driver {
             LaunchEvent::Progress(progress) => self.advance(progress).await,
             LaunchEvent::ReportsDue => self.write_reports().await,
             LaunchEvent::Examined(progress) => self.examined(progress).await,
-            LaunchEvent::Renewed(renewal) => self.renewed(renewal).await,
+            LaunchEvent::Renewed(renewal) => self.renewed(*renewal).await,
         }
     }
 

@@ -103,7 +103,7 @@ impl Launching {
             progress = progress(&mut self.bring_up) => LaunchEvent::Progress(progress),
             examined = progress(&mut self.examining) => LaunchEvent::Examined(examined),
             () = until(write_at) => LaunchEvent::ReportsDue,
-            renewal = renewal_result(&mut self.renewal) => LaunchEvent::Renewed(renewal),
+            renewal = renewal_result(&mut self.renewal) => LaunchEvent::Renewed(Box::new(renewal)),
         }
     }
 
@@ -142,7 +142,7 @@ pub(super) enum LaunchEvent {
     ReportsDue,
     /// A report about a launch whose agent is started, or `None` after the last one.
     Examined(Option<Progress>),
-    Renewed(RenewalResult),
+    Renewed(Box<RenewalResult>),
 }
 
 /// Waits for the next report of a bring-up; waits forever without one.
