@@ -13,6 +13,19 @@ pub async fn write<T: Serialize>(to: &mut (impl AsyncWrite + Unpin), message: &T
     to.flush().await
 }
 
+/// Writes several frames at once.
+pub async fn write_all<'a, T: Serialize + 'a>(
+    to: &mut (impl AsyncWrite + Unpin),
+    messages: impl IntoIterator<Item = &'a T>,
+) -> io::Result<()> {
+    let mut frames = Vec::new();
+    for message in messages {
+        frames.append(&mut agentd_keeper::frame::encode(message).map_err(io::Error::other)?);
+    }
+    to.write_all(&frames).await?;
+    to.flush().await
+}
+
 /// Reads one frame. Returns `None` if the stream ends before a frame begins. Not cancel-safe.
 pub async fn read<T: DeserializeOwned>(from: &mut (impl AsyncRead + Unpin)) -> io::Result<Option<T>> {
     let mut length = [0_u8; 4];

@@ -4,6 +4,9 @@
 //! only this process, which the daemon kills after a timeout. Requests come as frames on stdin and are answered in
 //! order.
 //!
+//! One process serves many lookups, one after the other. [`LookupRequest::Begin`] separates them: nothing of a lookup
+//! is kept for the next one. A process without work waits for as long as its stdin is open.
+//!
 //! A file is examined in two steps. [`LookupRequest::Resolve`] returns its resolved path, which the requester can
 //! check. The next request then examines that file. A resolved path has no symbolic links, and opening it fails if one
 //! has appeared since.
@@ -33,6 +36,9 @@ use crate::os;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LookupRequest {
+    /// Begins a lookup and forgets the file of the lookup before. Has no answer. An alarm kills the process if one of
+    /// the next requests takes more than this many seconds.
+    Begin { seconds: u32 },
     /// Resolves a path and selects its file for the next requests; [`LookupAnswer::Path`] or [`LookupAnswer::Absent`].
     Resolve(ByteString),
     /// Returns the metadata of the selected file; [`LookupAnswer::Metadata`].
@@ -160,24 +166,37 @@ impl From<Errno> for Failure {
     }
 }
 
-/// Answers the requests on `input` until its end. An alarm kills the process after this many seconds, because the
-/// requester may be gone. The calling process must have no file descriptors except stdin, stdout and stderr.
-pub fn look(seconds: u32, mut input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
+/// Answers the requests on `input` until its end. The requester may be gone while a request hangs, so an alarm kills the
+/// process. The same alarm kills the process if its first request does not arrive within `seconds`. The calling process
+/// must have no file descriptors except stdin, stdout and stderr.
+pub fn look(seconds: u32, input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
     os::close_inherited().map_err(LookError::Inherited)?;
     // This process reads files with secrets.
     crate::private::protect_memory(None).map_err(LookError::Inherited)?;
+    serve(seconds, input, output)
+}
+
+fn serve(seconds: u32, mut input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
     alarm::set(seconds);
-    let mut resolved = PathBuf::new();
+    let (mut resolved, mut longest) = (PathBuf::new(), seconds);
     while let Some(question) = frame::read(&mut input).map_err(LookError::Question)? {
+        if let LookupRequest::Begin { seconds } = question {
+            (resolved, longest) = (PathBuf::new(), seconds.max(1));
+            continue;
+        }
+        alarm::set(longest);
         let answer =
             answer(question, &mut resolved).unwrap_or_else(|Failure(why, text)| LookupAnswer::Not { why, text });
         frame::write(output, &answer).map_err(LookError::Answer)?;
+        // Without a request, the end of stdin ends the process.
+        alarm::cancel();
     }
     Ok(())
 }
 
 fn answer(look: LookupRequest, resolved: &mut PathBuf) -> Result<LookupAnswer, Failure> {
     Ok(match look {
+        LookupRequest::Begin { .. } => return Err(Failure(FailureReason::Other, "it has no answer".to_owned())),
         LookupRequest::Resolve(path) => {
             let asked = Path::new(path.as_os_str());
             match asked.canonicalize().map_err(Failure::from) {
@@ -392,6 +411,27 @@ mod tests {
         let names = ["d", "f", "l", "m"].map(Into::into).to_vec();
         assert_eq!(after(&at(""), LookupRequest::Entries { most: 4 }), LookupAnswer::Names(names));
         assert_eq!(why(&after(&at(""), LookupRequest::Entries { most: 3 })), Some(FailureReason::TooLarge));
+    }
+
+    #[test]
+    fn a_lookup_finds_nothing_of_the_lookup_before_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().canonicalize().unwrap().join("f");
+        std::fs::write(&file, "secret").unwrap();
+        let begin = || LookupRequest::Begin { seconds: 60 };
+        let resolve = LookupRequest::Resolve(file.as_os_str().into());
+        let read = || LookupRequest::Read { most: 9 };
+        let requests = [begin(), resolve, read(), begin(), read(), LookupRequest::Inspect];
+        let asked: Vec<u8> = requests.iter().flat_map(|request| frame::encode(request).unwrap()).collect();
+        let mut output = Vec::new();
+        serve(60, &asked[..], &mut output).unwrap();
+        let mut output = &output[..];
+        let answers: Vec<LookupAnswer> = std::iter::from_fn(|| frame::read(&mut output).unwrap()).collect();
+        assert_eq!(
+            answers[..2],
+            [LookupAnswer::Path(file.as_os_str().into()), LookupAnswer::Content(b"secret".to_vec().into())]
+        );
+        assert_eq!(answers[2..].iter().map(why).collect::<Vec<_>>(), [Some(FailureReason::NotFound); 2]);
     }
 
     #[test]

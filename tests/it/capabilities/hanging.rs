@@ -9,6 +9,11 @@ use super::*;
 use crate::harness::dead::Dead;
 use crate::harness::{paths, require, until};
 
+/// Reports whether a process waits for its next request.
+fn is_idle(process: i32) -> bool {
+    std::fs::read_to_string(format!("/proc/{process}/stack")).unwrap_or_default().contains("pipe_read")
+}
+
 /// Returns the ids of the processes that run this keeper.
 fn processes_of(keeper: &Path) -> Vec<i32> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
@@ -27,10 +32,11 @@ async fn a_lookup_is_repeated_when_the_kept_process_ends_before_its_answer() {
     std::os::unix::fs::symlink(paths::keeper(), &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
     let look = async || {
-        let seen = here.machine.path_states(vec![PathBuf::from("/")], later(), |_| true).await;
+        // The daemon does not look at this file system itself.
+        let seen = here.machine.path_states(vec![PathBuf::from("/proc")], later(), |_| true).await;
         seen.into_iter().next().and_then(agentd_host::capability::PathState::into_directory)
     };
-    assert_eq!(look().await, Some("/".into()));
+    assert_eq!(look().await, Some("/proc".into()));
     let kept = match processes_of(&keeper)[..] {
         [kept] => nix::unistd::Pid::from_raw(kept),
         ref others => panic!("{others:?}"),
@@ -40,8 +46,51 @@ async fn a_lookup_is_repeated_when_the_kept_process_ends_before_its_answer() {
     let (again, ()) = tokio::join!(look(), async {
         nix::sys::signal::kill(kept, nix::sys::signal::Signal::SIGKILL).unwrap();
     });
-    assert_eq!(again, Some("/".into()));
+    assert_eq!(again, Some("/proc".into()));
     assert!(!processes_of(&keeper).contains(&kept.as_raw()));
+}
+
+#[tokio::test]
+async fn one_process_waits_for_the_next_lookup_and_ends_with_its_owner() {
+    let mut here = Here::new();
+    let keeper = here.at("keeper");
+    std::os::unix::fs::symlink(paths::keeper(), &keeper).unwrap();
+    here.machine = Machine::new(keeper.clone());
+    std::fs::write(here.at("secret"), "1").unwrap();
+    let read = async |name: &str| here.machine.read(&here.name(name), &here.places, &anything, later()).await;
+    assert_eq!(read("secret").await, Ok(b"1".to_vec()));
+    let kept = processes_of(&keeper);
+    assert_eq!(kept.len(), 1);
+    // The next lookup of a plugin and one of a session use the same process.
+    assert!(matches!(read("none").await, Err(Failure::NotFound(_))));
+    here.machine.path_states(vec![PathBuf::from("/proc")], later(), |_| true).await;
+    assert_eq!(processes_of(&keeper), kept);
+    let (one, two, three) = tokio::join!(read("secret"), read("secret"), read("secret"));
+    assert!(one.is_ok() && two.is_ok() && three.is_ok());
+    until("two processes wait", || processes_of(&keeper).len() == 2).await;
+    here.machine = Machine::new(keeper.clone());
+    until("none is left", || processes_of(&keeper).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_file_system_that_may_hang_is_never_touched_by_the_daemon_itself() {
+    if require::fuse().is_none() {
+        return;
+    }
+    let here = Here::new();
+    let mut dead = Dead::mount(here.at("dead"), "fuse", "dead", &[]);
+    std::os::unix::fs::symlink("dead/x", here.at("link")).unwrap();
+    let files = here.machine.mount_table().local_files();
+    let states = ["dead", "dead/x", "link", "link/../x"].map(|path| files.state(&here.at(path)));
+    assert_eq!(states, [None, None, None, None]);
+    assert_eq!(dead.requests(), 0, "it was touched");
+    dead.release();
+    // The table is read again after the mount is gone.
+    drop(dead);
+    until("the directory is local again", || {
+        here.machine.mount_table().local_files().state(&here.at("dead")).is_some()
+    })
+    .await;
 }
 
 #[tokio::test]
@@ -54,7 +103,7 @@ async fn a_dead_mount_costs_no_more_than_its_time_and_no_more_than_six_processes
     std::os::unix::fs::symlink(paths::keeper(), &keeper).unwrap();
     here.machine = Machine::new(keeper.clone());
     let mut dead = Dead::mount(here.at("dead"), "fuse", "dead", &[]);
-    let eyes = || processes_of(&keeper).len();
+    let eyes = || processes_of(&keeper).into_iter().filter(|process| !is_idle(*process)).count();
     let at = |name: &str| dead.path.join(name).display().to_string();
     let mounts = here.machine.mounts(later()).await.unwrap();
     let found =

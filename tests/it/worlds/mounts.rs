@@ -39,7 +39,7 @@ fn dead(world: &World, name: &str, kind: &str, source: &str) -> Dead {
     Dead::mount(world.files().join(name), kind, source, &world.here.entrance())
 }
 
-/// Counts the lookup processes of this daemon.
+/// Counts the lookup processes of this daemon that look or hang, without those that wait for their next request.
 fn looks(daemon: u32) -> usize {
     let parent = format!("PPid:\t{daemon}\n");
     let processes = std::fs::read_dir("/proc").unwrap().filter_map(|entry| Some(entry.ok()?.path()));
@@ -47,6 +47,7 @@ fn looks(daemon: u32) -> usize {
         let read = |file| std::fs::read(process.join(file)).unwrap_or_default();
         String::from_utf8_lossy(&read("status")).contains(&parent)
             && read("cmdline").split(|byte| *byte == 0).nth(1) == Some(b"look")
+            && !String::from_utf8_lossy(&read("stack")).contains("pipe_read")
     });
     looks.count()
 }

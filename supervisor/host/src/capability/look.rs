@@ -6,9 +6,10 @@
 //! once, because it would hang too. Lookups for plugins can never use all processes, so the directories of sessions
 //! can be examined even if other lookups hang.
 //!
-//! A process that has answered all requests about a session's directories is kept for some seconds for the next such
-//! lookup. A launch needs several lookups, and starting a process takes longer than a lookup. Lookups for plugins and
-//! of names use a new process each time.
+//! A process that has answered all requests waits for the next lookup, because starting a process takes longer than a
+//! lookup. At most [`MAX_IDLE`] processes wait, for as long as the daemon runs, and the end of their stdin ends them. A
+//! process keeps nothing of a lookup ([`LookupRequest::Begin`]), so one process serves sessions and plugins. Lookups of
+//! names use a new process each time, because name services keep state in the process.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -36,11 +37,11 @@ const MAX_FOR_PLUGINS: usize = 6;
 const MAX_FOR_NAMES: usize = 16;
 /// Time after a kill, after which a process counts as hanging.
 const KILL_GRACE: Duration = Duration::from_millis(500);
-/// Time for which an idle process waits for the next lookup.
-const IDLE_TIME: Duration = Duration::from_secs(5);
-/// Minimum lifetime of a lookup process, whatever its deadline. After its lifetime the process exits by itself.
-const MIN_LIFETIME: Duration = Duration::from_mins(1);
-/// Minimum remaining lifetime, beyond the deadline, of a process that is reused.
+/// Maximum number of idle processes.
+const MAX_IDLE: usize = 2;
+/// Minimum time of one request, whatever its deadline. After this time the process exits by itself.
+const MIN_TIME: Duration = Duration::from_mins(1);
+/// Time of a request beyond its deadline, after which its process exits by itself.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// The pool of lookup processes. Cheap to clone.
@@ -51,8 +52,8 @@ pub(super) struct Lookers {
     plugins: Arc<Semaphore>,
     names: Arc<Semaphore>,
     hanging: Arc<Hanging>,
-    /// Idle process for the next lookup, and the time until which it is kept.
-    spare: Arc<Mutex<Option<(LookerProcess, Instant)>>>,
+    /// Idle processes for the next lookups.
+    idle: Arc<Mutex<Vec<LookerProcess>>>,
 }
 
 /// A lookup process and its pipes.
@@ -61,16 +62,26 @@ struct LookerProcess {
     child: Child,
     stdin: ChildStdin,
     stdout: ChildStdout,
-    /// Time at which the process exits by itself.
-    ends: Instant,
 }
 
 impl LookerProcess {
-    /// Sends a request and reads its answer; `None` if the process exited.
-    async fn ask(&mut self, look: &LookupRequest) -> io::Result<Option<LookupAnswer>> {
-        frame::write(&mut self.stdin, look).await?;
+    /// Sends a request and reads its answer; `None` if the process exited. `begin` comes before the first request of a
+    /// lookup.
+    async fn ask(&mut self, begin: Option<&LookupRequest>, look: &LookupRequest) -> io::Result<Option<LookupAnswer>> {
+        frame::write_all(&mut self.stdin, begin.into_iter().chain([look])).await?;
         frame::read(&mut self.stdout).await
     }
+}
+
+/// Returns the request that begins a lookup with this deadline.
+fn begin(begun: Instant, deadline: Instant) -> LookupRequest {
+    LookupRequest::Begin { seconds: longest(begun, deadline) }
+}
+
+/// Returns the seconds after which a process exits by itself, some time after it should have been killed.
+fn longest(begun: Instant, deadline: Instant) -> u32 {
+    let time = deadline.saturating_duration_since(begun).saturating_add(MARGIN);
+    u32::try_from(time.clamp(MIN_TIME, Duration::from_hours(24)).as_secs()).unwrap_or(u32::MAX)
 }
 
 /// Purpose of a lookup, which determines its limit.
@@ -136,6 +147,8 @@ pub(super) struct Looker {
     begun: Instant,
     deadline: Instant,
     running: Option<(LookerProcess, Permits)>,
+    /// Request that begins the lookup, until it is sent.
+    beginning: Option<LookupRequest>,
     /// Whether the process has not completely answered a request.
     is_asking: bool,
     /// Whether the time limit was exceeded before the answer.
@@ -148,7 +161,7 @@ impl Lookers {
     pub(super) fn new(keeper: PathBuf) -> Self {
         let [free, plugins, names] =
             [MAX_PROCESSES, MAX_FOR_PLUGINS, MAX_FOR_NAMES].map(|most| Arc::new(Semaphore::new(most)));
-        Self { keeper, free, plugins, names, hanging: Arc::default(), spare: Arc::default() }
+        Self { keeper, free, plugins, names, hanging: Arc::default(), idle: Arc::default() }
     }
 
     /// Returns a message if an earlier lookup of the subject's part of the machine hangs.
@@ -190,9 +203,9 @@ impl Lookers {
             };
             return Err(Failure::Unavailable(self.hanging.exhausted_message(purpose).unwrap_or_else(busy)));
         };
-        let spare = self.take_spare(purpose, deadline);
-        let is_reused = spare.is_some();
-        let running = match spare {
+        let idle = self.take_idle(purpose);
+        let is_reused = idle.is_some();
+        let running = match idle {
             Some(running) => running,
             None => self.start_for(&subject, begun, deadline)?,
         };
@@ -203,6 +216,7 @@ impl Lookers {
             begun,
             deadline,
             running: Some((running, permits)),
+            beginning: Some(begin(begun, deadline)),
             is_asking: false,
             timed_out: false,
             is_reused,
@@ -216,11 +230,8 @@ impl Lookers {
     }
 
     fn start(&self, begun: Instant, deadline: Instant) -> io::Result<LookerProcess> {
-        // The process exits by itself some time after the time at which it should have been killed.
-        let life = deadline.saturating_duration_since(begun).saturating_add(MARGIN);
-        let life = life.clamp(MIN_LIFETIME, Duration::from_hours(24));
         let mut child = Command::new(&self.keeper)
-            .args(["look", &life.as_secs().to_string()])
+            .args(["look", &longest(begun, deadline).to_string()])
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::piped())
@@ -229,38 +240,31 @@ impl Lookers {
             .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("the process has no pipes"))?;
-        Ok(LookerProcess { child, stdin, stdout, ends: begun + life })
+        Ok(LookerProcess { child, stdin, stdout })
     }
 
-    fn spare(&self) -> MutexGuard<'_, Option<(LookerProcess, Instant)>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    fn idle(&self) -> MutexGuard<'_, Vec<LookerProcess>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the idle process, if it still runs and lives long enough.
-    fn take_spare(&self, purpose: Purpose, deadline: Instant) -> Option<LookerProcess> {
-        if purpose != Purpose::Session {
+    /// Takes an idle process that still runs.
+    fn take_idle(&self, purpose: Purpose) -> Option<LookerProcess> {
+        if purpose == Purpose::Names {
             return None;
         }
-        let (mut running, _) = self.spare().take()?;
-        let lives = matches!(running.child.try_wait(), Ok(None));
-        (lives && deadline + MARGIN <= running.ends).then_some(running)
+        let mut idle = self.idle();
+        std::iter::from_fn(|| idle.pop()).find_map(|mut running| {
+            let lives = matches!(running.child.try_wait(), Ok(None));
+            lives.then_some(running)
+        })
     }
 
-    /// Keeps an idle process for some time. If no owner is left, the end of its stdin ends it.
+    /// Keeps an idle process. Ends it if enough processes wait.
     fn keep(&self, running: LookerProcess) {
-        // Without a runtime, the daemon is exiting.
-        let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        let until = Instant::now() + IDLE_TIME;
-        *self.spare() = Some((running, until));
-        let lookers = self.clone();
-        runtime.spawn(async move {
-            tokio::time::sleep_until(until.into()).await;
-            let mut spare = lookers.spare();
-            // A newer process may have replaced this one.
-            if spare.as_ref().is_some_and(|(_, other)| *other <= until) {
-                *spare = None;
-            }
-        });
+        let mut idle = self.idle();
+        if idle.len() < MAX_IDLE {
+            idle.push(running);
+        }
     }
 
     /// Sends one request.
@@ -290,9 +294,10 @@ impl LookupResult {
 }
 
 impl Looker {
-    /// Sets the subject and the deadline of the next requests.
+    /// Begins another lookup, with the subject and the deadline of the next requests.
     pub(super) fn set_subject(&mut self, subject: Subject, deadline: Instant) {
         (self.subject, self.begun, self.deadline) = (subject, Instant::now(), deadline);
+        self.beginning = Some(begin(self.begun, deadline));
     }
 
     pub(super) async fn ask(&mut self, look: &LookupRequest) -> Result<LookupResult, Failure> {
@@ -302,11 +307,12 @@ impl Looker {
         };
         // An answer that is cut off makes further answers unreadable.
         self.is_asking = true;
-        let mut asked = timeout_at(self.deadline.into(), process.ask(look)).await;
+        let begin = self.beginning.take();
+        let mut asked = timeout_at(self.deadline.into(), process.ask(begin.as_ref(), look)).await;
         if std::mem::take(&mut self.is_reused) && matches!(asked, Ok(Ok(None) | Err(_))) {
             // The process ended between two lookups. A lookup changes nothing, so a new process repeats it.
             *process = self.lookers.start_for(subject, self.begun, self.deadline)?;
-            asked = timeout_at(self.deadline.into(), process.ask(look)).await;
+            asked = timeout_at(self.deadline.into(), process.ask(begin.as_ref(), look)).await;
         }
         match asked {
             Ok(Ok(Some(looked))) => {
@@ -333,7 +339,7 @@ impl Looker {
 impl Drop for Looker {
     fn drop(&mut self) {
         let Some((running, permits)) = self.running.take() else { return };
-        if self.purpose == Purpose::Session && !self.is_asking {
+        if self.purpose != Purpose::Names && !self.is_asking {
             self.lookers.keep(running);
             return;
         }

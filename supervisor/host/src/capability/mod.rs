@@ -4,7 +4,7 @@
 //! resolved first, then [`agentd_plugin_host::PathFilter`] is asked, and the resolved path is used. Every call ends by
 //! its deadline, or a little earlier if it has a result to report. Dropping a call ends the processes that it started.
 //! Nothing here blocks a thread of the daemon: operations that may hang run in a separate process (`look`), which is
-//! killed.
+//! killed. The daemon itself looks only at files of file systems that cannot hang (`local`).
 //!
 //! This module does not know sessions or environments, and it does not interpret grants.
 
@@ -13,6 +13,7 @@ mod command;
 mod exchange;
 mod file;
 mod identity;
+mod local;
 mod look;
 mod mount;
 mod network;
@@ -28,6 +29,7 @@ use agentd_plugin_host::{Failure, Places};
 pub use call_machine::{CallMachine, CallTime};
 pub use command::DIRECTORIES as PROGRAM_DIRECTORIES;
 pub use identity::ExaminedDirectory;
+pub use local::{LocalFiles, Mounts};
 use look::Lookers;
 pub use path_state::{IsEnough, PathState, is_served};
 
@@ -37,12 +39,18 @@ pub struct Machine {
     /// Path of the program `agentd-keeper`.
     keeper: PathBuf,
     lookers: Lookers,
+    mounts: Mounts,
 }
 
 impl Machine {
     /// Creates the services. `keeper` is the path of the program `agentd-keeper`.
     pub fn new(keeper: PathBuf) -> Self {
-        Self { lookers: Lookers::new(keeper.clone()), keeper }
+        Self { lookers: Lookers::new(keeper.clone()), keeper, mounts: Mounts::default() }
+    }
+
+    /// Returns the mount table that the services keep.
+    pub fn mount_table(&self) -> &Mounts {
+        &self.mounts
     }
 }
 

@@ -9,13 +9,13 @@ use async_recursion::async_recursion as boxed;
 use super::file::failure;
 use super::look::{LookupResult, Purpose};
 use super::{Machine, absolute, before, blocking};
-use crate::platform;
 
 impl Machine {
     /// Returns the mount table in its order.
     #[boxed]
     pub async fn mounts(&self, deadline: Instant) -> Result<Vec<MountEntry>, Failure> {
-        blocking("read the mount table", deadline, platform::mounts).await
+        let mounts = self.mounts.clone();
+        blocking("read the mount table", deadline, move || mounts.current().map(|table| Vec::clone(&table))).await
     }
 
     /// Reports whether the file system at a path answers within `time`.

@@ -1,9 +1,10 @@
 //! Examines the paths of sessions and their environments: working directories, entries of a `PATH`, programs.
 //!
-//! One process examines several paths one after the other. A path that hangs costs half of the remaining time, and
-//! only its process is killed.
+//! The daemon itself examines the paths that cannot hang, all of them in one step. One process examines the others one
+//! after the other. A path that hangs costs half of the remaining time, and only its process is killed.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 use agentd_keeper::look::{FailureReason, Kind, LookupAnswer, LookupRequest};
@@ -11,7 +12,7 @@ use agentd_plugin_host::{Failure, MountEntry};
 use async_recursion::async_recursion as boxed;
 
 use super::look::{Looker, LookupResult, Purpose, Subject};
-use super::{Machine, before};
+use super::{Machine, before, blocking};
 use crate::exhausted;
 
 /// Result of examining a path, with its links followed.
@@ -50,13 +51,14 @@ impl Machine {
     /// Examines the paths in order and stops after the first result that is `enough`.
     #[boxed]
     pub async fn path_states(&self, paths: Vec<PathBuf>, deadline: Instant, enough: IsEnough) -> Vec<PathState> {
-        let mounts = self.mounted(deadline).await;
+        let (mounts, here) = self.local_states(paths.clone(), deadline, enough).await;
         let (mut looker, mut places) = (None, Vec::new());
-        for path in paths {
+        for (path, here) in paths.into_iter().zip(here.into_iter().chain(std::iter::repeat(None))) {
             let subject = subject(&path, &mounts);
-            let place = match self.lookers.hanging_message(&subject) {
-                Some(text) => PathState::Silent(text),
-                None => self.place(&mut looker, path, subject, deadline).await,
+            let place = match (here, self.lookers.hanging_message(&subject)) {
+                (Some(place), _) => place,
+                (None, Some(text)) => PathState::Silent(text),
+                (None, None) => self.place(&mut looker, path, subject, deadline).await,
             };
             let is_enough = enough(&place);
             places.push(place);
@@ -73,8 +75,32 @@ impl Machine {
     }
 
     /// Returns the mount table. If it is not available, each path counts as a part of its own.
-    pub(super) async fn mounted(&self, deadline: Instant) -> Vec<MountEntry> {
-        self.mounts(deadline).await.unwrap_or_default()
+    pub(super) async fn mounted(&self, deadline: Instant) -> Arc<Vec<MountEntry>> {
+        self.local_states(Vec::new(), deadline, |_| false).await.0
+    }
+
+    /// Returns the mount table, and the states of the paths that cannot hang, up to the first that is `enough`.
+    async fn local_states(
+        &self,
+        paths: Vec<PathBuf>,
+        deadline: Instant,
+        enough: IsEnough,
+    ) -> (Arc<Vec<MountEntry>>, Vec<Option<PathState>>) {
+        let mounts = self.mounts.clone();
+        let look = move || {
+            let files = mounts.local_files();
+            let mut states = Vec::with_capacity(paths.len());
+            for path in &paths {
+                let state = files.state(path);
+                let is_last = state.as_ref().is_some_and(enough);
+                states.push(state);
+                if is_last {
+                    break;
+                }
+            }
+            Ok((files.0, states))
+        };
+        blocking("examine paths", deadline, look).await.unwrap_or_default()
     }
 
     async fn place(

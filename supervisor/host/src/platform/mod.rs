@@ -6,6 +6,8 @@ mod linux;
 mod linux_facts;
 #[cfg(target_os = "linux")]
 mod linux_load;
+#[cfg(target_os = "linux")]
+mod linux_mounts;
 mod load;
 #[cfg(target_os = "macos")]
 mod macos;
@@ -13,6 +15,8 @@ mod macos;
 mod macos_facts;
 #[cfg(target_os = "macos")]
 mod macos_load;
+#[cfg(target_os = "macos")]
+mod macos_mounts;
 
 #[cfg(target_os = "linux")]
 pub use linux::{
@@ -24,6 +28,8 @@ pub use linux::{
 pub use linux_facts::{device, has_access_list, mounts, processes, routes};
 #[cfg(target_os = "linux")]
 pub use linux_load::loads;
+#[cfg(target_os = "linux")]
+pub use linux_mounts::{MountWatch, open_without_links};
 pub use load::TreeLoad;
 #[cfg(target_os = "macos")]
 pub use macos::{
@@ -35,6 +41,8 @@ pub use macos::{
 pub use macos_facts::{device, has_access_list, mounts, processes, routes};
 #[cfg(target_os = "macos")]
 pub use macos_load::loads;
+#[cfg(target_os = "macos")]
+pub use macos_mounts::{MountWatch, open_without_links};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
