@@ -29,6 +29,7 @@ mod host;
 mod inspect;
 mod limits;
 mod linked;
+mod memory;
 mod passing;
 mod plugin;
 mod services;

@@ -18,6 +18,7 @@ use crate::epoch::Ticker;
 use crate::error::CallError;
 use crate::grant::{Capability, Patterns, Places, Rules};
 use crate::limits::{Exceeded, Limits, STACK, TABLE_ENTRIES};
+use crate::memory::Memory;
 use crate::plugin::World;
 use crate::services::Services;
 use crate::state::{Bounds, CallState, PassThrough};
@@ -52,6 +53,7 @@ pub(crate) struct Linked {
     pub(crate) imports: Vec<Capability>,
     pub(crate) pre: Pre,
     shelf: Mutex<Shelf>,
+    pub(crate) memory: Memory,
     /// Keeps the compiled file locked, so that the cache does not remove it.
     _code: Arc<Compiled>,
 }
@@ -105,6 +107,7 @@ impl Linked {
             imports,
             pre,
             shelf: Mutex::default(),
+            memory: Memory::default(),
             _code: code,
         })
     }
@@ -155,6 +158,12 @@ impl Linked {
         self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Reports whether an instance waits for the next call, and no used store waits to be dropped.
+    pub(crate) fn is_warm(&self) -> bool {
+        let kept = self.shelf();
+        kept.ready.is_some() && kept.used.is_empty()
+    }
+
     /// Drops used stores. Reports whether an instance for the next call should be created.
     pub(crate) fn clear(&self) -> bool {
         let used = std::mem::take(&mut self.shelf().used);
@@ -191,13 +200,24 @@ impl Linked {
         places: Places,
         work: impl AsyncFnOnce(&mut Store<CallState>) -> wasmtime::Result<T>,
     ) -> Result<T, CallError> {
-        let mut store = self.store(services, &limits, places);
+        let mut store = self.store(self.state(services, &limits, places));
         self.within(&mut store, limits, work).await
     }
 
+    /// Creates the state of one call. The time of the call begins.
+    pub(crate) fn state(&self, services: Arc<dyn Services>, limits: &Limits, places: Places) -> CallState {
+        CallState::new(limits, Arc::clone(&self.bounds), services, places)
+    }
+
+    /// Reports whether a call's result depends on nothing but its input and on the host's answers that a transcript
+    /// records.
+    pub(crate) fn is_repeatable(&self) -> bool {
+        let recorded = [Capability::Log, Capability::ShellEnvironment, Capability::Script];
+        self.imports.iter().all(|import| recorded.contains(import))
+    }
+
     /// Creates a store for one call.
-    pub(crate) fn store(&self, services: Arc<dyn Services>, limits: &Limits, places: Places) -> Store<CallState> {
-        let state = CallState::new(limits, Arc::clone(&self.bounds), services, places);
+    pub(crate) fn store(&self, state: CallState) -> Store<CallState> {
         let mut store = Store::new(&self.engine, state);
         store.limiter(|state| &mut state.accountant);
         store.epoch_deadline_callback(|context| {
@@ -231,7 +251,7 @@ impl Linked {
     }
 
     /// Converts wasmtime's error into the limit or the trap that caused it.
-    fn explain(&self, error: &wasmtime::Error, limits: &Limits, said: Option<String>) -> CallError {
+    pub(crate) fn explain(&self, error: &wasmtime::Error, limits: &Limits, said: Option<String>) -> CallError {
         let plugin = self.name.clone();
         match error.downcast_ref::<Exceeded>() {
             Some(Exceeded::Time) => return CallError::Time { plugin, limit: limits.time },

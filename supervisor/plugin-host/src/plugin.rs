@@ -17,8 +17,9 @@ use crate::error::{CallError, LoadError};
 use crate::grant::{Capability, Places, ResolvedFronts, UncoveredPattern, Variables, steers, variables_line};
 use crate::limits::Limits;
 use crate::linked::{Linked, Pre};
+use crate::memory::Input;
 use crate::settings::check;
-use crate::state::variables;
+use crate::state::{CallState, HostCall, variables};
 use crate::text::{is_line, shown};
 
 /// Maximum number of variables that a refusal lists.
@@ -124,8 +125,41 @@ impl Plugin {
     #[boxed]
     pub async fn provide(&self, call: Call) -> Result<Vec<Change>, CallError> {
         let linked = &self.inner.linked;
+        let state = linked.state(Arc::clone(&call.services), &call.limits, call.places.clone());
+        self.call(call, state).await.map(|(changes, _)| changes)
+    }
+
+    /// Calls a provider like [`Self::provide`], unless an earlier call had the same input and the host still gives the
+    /// same answers. Then the changes are those of the earlier call, and the provider does not run. The host's answers,
+    /// their effects and the log are the same in both cases.
+    ///
+    /// Only for providers that read nothing of the session but its agent and its directory, as agentd's own ones do.
+    #[boxed]
+    pub async fn provide_again(&self, call: Call) -> Result<Vec<Change>, CallError> {
+        let linked = &self.inner.linked;
+        let mut state = linked.state(Arc::clone(&call.services), &call.limits, call.places.clone());
+        let Some(input) = Input::of(&call).filter(|_| linked.is_repeatable()) else {
+            return self.call(call, state).await.map(|(changes, _)| changes);
+        };
+        if let Some(earlier) = linked.memory.find(&input)
+            && state.repeat(&earlier.calls).await.map_err(|error| linked.explain(&error, &call.limits, None))?
+        {
+            state.finish();
+            return Ok(earlier.changes.clone());
+        }
+        state.transcript.record();
+        let (changes, calls) = self.call(call, state).await?;
+        if let Some(calls) = calls {
+            linked.memory.keep(input, calls, &changes);
+        }
+        Ok(changes)
+    }
+
+    /// Runs the provider. Returns its changes, and its requests if they can be repeated.
+    async fn call(&self, call: Call, state: CallState) -> Result<(Vec<Change>, Option<Vec<HostCall>>), CallError> {
+        let linked = &self.inner.linked;
         let Pre::Provider(pre) = &linked.pre else { return Err(linked.not_a(World::Provider)) };
-        let Call { session, environment, foreign, settings, places, services, limits } = call;
+        let Call { session, environment, foreign, settings, limits, places: _, services: _ } = call;
         let session = session.ok_or_else(|| CallError::NoSession { plugin: linked.name.clone() })?;
         let around = linked.around(&environment, &foreign);
         let request = environment_provider::Request {
@@ -135,10 +169,10 @@ impl Plugin {
         };
         let (mut store, made) = match linked.take(&limits) {
             Some((mut store, instance)) => {
-                store.data_mut().begin(&limits, services, places);
+                store.data_mut().begin(&limits, state);
                 (store, Some(instance))
             }
-            None => (linked.store(services, &limits, places), None),
+            None => (linked.store(state), None),
         };
         store.data_mut().set_pass_through(around);
         let answer = linked
@@ -150,6 +184,7 @@ impl Plugin {
                 instance.agentd_plugin_environment_provider().call_provide(store, &request).await
             })
             .await;
+        let calls = store.data_mut().transcript.repeatable();
         linked.put_away(store);
         let answer = answer?;
         let changes: Vec<Change> =
@@ -160,7 +195,12 @@ impl Plugin {
         if let Some(what) = self.secret_outside(&changes).or_else(|| self.variables_outside(&changes)) {
             return Err(CallError::Outside { plugin: linked.name.clone(), what });
         }
-        Ok(changes)
+        Ok((changes, calls))
+    }
+
+    /// Reports whether [`Self::warm_up`] has nothing to do.
+    pub fn is_warm(&self) -> bool {
+        self.inner.linked.is_warm()
     }
 
     /// Creates the instance for a provider's next call and drops used stores.
@@ -175,7 +215,7 @@ impl Plugin {
             return;
         }
         let services = Arc::new(NoSession { plugin: linked.name.clone() });
-        let mut store = linked.store(services, &limits, Places::default());
+        let mut store = linked.store(linked.state(services, &limits, Places::default()));
         let made = linked.within(&mut store, limits, async |store| pre.instantiate_async(store).await).await;
         if let Ok(instance) = made {
             linked.keep(store, instance, &limits);

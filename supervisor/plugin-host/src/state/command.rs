@@ -34,6 +34,7 @@ impl CallState {
                 "{what} cannot start in {directory}: it is neither {{cwd}} nor {{session}} nor {{config}}"
             )));
         }
+        let given = given.into_iter().map(|variable| (variable.name, variable.value)).collect();
         let given = environment(&what, given)?;
         let chosen: Vec<&str> =
             given.iter().filter(|one| !self.around.has(one)).map(|(name, _)| name.as_str()).collect();

@@ -13,6 +13,7 @@ mod permit;
 mod script;
 #[cfg(test)]
 mod tests;
+mod transcript;
 mod words;
 
 use std::future::Future;
@@ -28,6 +29,8 @@ use crate::text::escaped;
 
 pub(crate) use pass_through::PassThrough;
 pub(crate) use permit::Bounds;
+pub(crate) use transcript::HostCall;
+use transcript::Transcript;
 pub(crate) use words::variables;
 
 /// Result of an imported function.
@@ -64,6 +67,7 @@ pub(crate) struct CallState {
     most_messages: u32,
     /// The last message of level error. The text of a panic arrives this way before the trap.
     pub(crate) last_error: Option<String>,
+    pub(crate) transcript: Transcript,
 }
 
 impl CallState {
@@ -83,15 +87,15 @@ impl CallState {
             messages: 0,
             most_messages: limits.log,
             last_error: None,
+            transcript: Transcript::default(),
         }
     }
 
-    /// Starts a call in an instance that was created in advance. The call gets its own time, services and
-    /// limits.
-    pub(crate) fn begin(&mut self, limits: &Limits, services: Arc<dyn Services>, places: Places) {
+    /// Starts a call in an instance that was created in advance. The call has its own time, services and limits.
+    pub(crate) fn begin(&mut self, limits: &Limits, call: Self) {
         let mut accountant = std::mem::replace(&mut self.accountant, Accountant::new(limits));
         accountant.limit(limits);
-        *self = Self { accountant, ..Self::new(limits, Arc::clone(&self.bounds), services, places) };
+        *self = Self { accountant, ..call };
     }
 
     /// Sets the variables that the plugin may pass on to programs.
@@ -146,6 +150,11 @@ impl types::Host for CallState {}
 
 impl log::Host for CallState {
     async fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
+        let is_written = matches!(self.transcript.next(), Some(HostCall::Log { .. }));
+        self.transcript.note(|| HostCall::Log { level, message: message.clone() });
+        if is_written {
+            return Ok(());
+        }
         self.messages = self.messages.saturating_add(1);
         let level = match level {
             log::Level::Error => LogLevel::Error,

@@ -15,15 +15,14 @@ pub(crate) fn variables(environment: Variables) -> Vec<types::Variable> {
 }
 
 /// Converts the variables that a plugin sets for a program. Refuses variables that no environment can hold.
-pub(super) fn environment(what: &str, variables: Vec<types::Variable>) -> Result<Variables, Failure> {
-    let unfit = |variable: &&types::Variable| {
-        variable.name.is_empty() || variable.name.contains(['=', '\0']) || variable.value.contains(&0)
-    };
-    if let Some(variable) = variables.iter().find(unfit) {
-        let name = crate::text::shown(&variable.name);
+pub(super) fn environment(what: &str, variables: Variables) -> Result<Variables, Failure> {
+    let is_unfit =
+        |(name, value): &&(String, Vec<u8>)| name.is_empty() || name.contains(['=', '\0']) || value.contains(&0);
+    if let Some((name, _)) = variables.iter().find(is_unfit) {
+        let name = crate::text::shown(name);
         return Err(Failure::Failed(format!("{what} was given {name}, which no environment can hold")));
     }
-    Ok(variables.into_iter().map(|variable| (variable.name, variable.value)).collect())
+    Ok(variables)
 }
 
 pub(super) fn milliseconds(time: Duration) -> u64 {

@@ -20,6 +20,8 @@ pub(super) struct Machine {
     /// Targets of symbolic links.
     pub(super) links: BTreeMap<&'static str, &'static str>,
     pub(super) addresses: Vec<&'static str>,
+    /// Variables of the login shell.
+    pub(super) login: Mutex<Variables>,
     /// Whether calls never end.
     pub(super) stuck: bool,
 }
@@ -55,7 +57,7 @@ impl Services for Machine {
 
     async fn login_environment(&self, _: Instant) -> Result<Variables, Failure> {
         self.heard("login".to_owned()).await;
-        Ok(Vec::new())
+        Ok(self.login.lock().unwrap().clone())
     }
 
     async fn locate_scripts(&self, paths: Vec<String>, _: Instant) -> Result<Vec<Option<String>>, Failure> {

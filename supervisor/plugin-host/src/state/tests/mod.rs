@@ -2,6 +2,7 @@
 //! resolve the links of a path.
 
 mod machine;
+mod transcript;
 
 use std::fmt::Debug;
 use std::sync::Arc;
