@@ -11,7 +11,7 @@ use async_recursion::async_recursion as boxed;
 
 use super::capture::{Capture, CaptureError, FUNCTION, Login, Variables, cleaned, interpret};
 use super::quality::{Degraded, Quality};
-use super::seed::Seed;
+use super::seed::{self, Seed};
 use super::shell::{Attempt, Home, Shell, Start};
 use super::typed;
 use crate::blocking::blocking;
@@ -186,7 +186,7 @@ impl Capture {
             variables.push(Variable { name: "TERM".into(), value: self.term.as_str().into() });
         }
         let mut request = self.request(&seed.shell, &start, variables, &seed.home, deadline);
-        request.umask = Some(seed.umask);
+        request.umask = Some(seed::umask());
         if at_a_terminal {
             // A dash before the name makes the shell a login shell, as in login(1).
             let name = seed.shell.file_name().unwrap_or_default().to_string_lossy();

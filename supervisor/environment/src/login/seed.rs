@@ -17,8 +17,6 @@ pub struct Seed {
     pub shell: PathBuf,
     pub home: PathBuf,
     pub name: String,
-    /// File mode creation mask of a login.
-    pub umask: u32,
     uid: u32,
     sources: Vec<LoginSource>,
 }
@@ -71,7 +69,7 @@ impl Seed {
         if !shell.is_file() {
             return Err(SeedError::ShellMissing { shell });
         }
-        Ok(Self { shell, home, name, umask: umask(), uid: uid.as_raw(), sources: LoginSource::DEFAULT.to_vec() })
+        Ok(Self { shell, home, name, uid: uid.as_raw(), sources: LoginSource::DEFAULT.to_vec() })
     }
 
     /// Reports whether the user database names a program that is no interactive shell.
@@ -120,8 +118,9 @@ impl Seed {
     }
 }
 
-/// Returns the mask that login(1) and `pam_umask(8)` set: `UMASK` of login.defs(5), or 022 without an entry.
-fn umask() -> u32 {
+/// Returns the file mode creation mask of a login, which login(1) and `pam_umask(8)` set: `UMASK` of login.defs(5), or
+/// 022 without an entry.
+pub(crate) fn umask() -> u32 {
     let text = std::fs::read_to_string("/etc/login.defs").unwrap_or_default();
     let mut words =
         text.lines().map(str::split_whitespace).filter_map(|mut words| Some((words.next()?, words.next()?)));

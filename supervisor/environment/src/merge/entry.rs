@@ -8,9 +8,8 @@ use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use super::functions;
-use crate::secrets;
+use crate::secrets::{self, plain};
 use agentd_api::hex;
-use agentd_config::secret;
 
 /// A name that some step touched.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -120,7 +119,7 @@ impl Entry {
             StepEffect::File { .. } => false,
             _ => {
                 let given = last.provider == secrets::STEP;
-                self.secret || given || self.value().is_some_and(|value| secret::is_secret(name, value))
+                self.secret || given || self.value().is_some_and(|value| plain::is_secret(name, value))
             }
         }
     }
@@ -175,7 +174,7 @@ impl Entry {
         let hidden = self.is_secret(name);
         let view = |(n, step): (usize, &Step)| {
             let value = match &step.effect {
-                StepEffect::Set(value) if n < last && (secrets || !(hidden || secret::is_secret(name, value))) => {
+                StepEffect::Set(value) if n < last && (secrets || !(hidden || plain::is_secret(name, value))) => {
                     Some(value)
                 }
                 StepEffect::File { path, .. } if n < last => Some(path),

@@ -124,7 +124,7 @@ impl Environment {
 
     /// Returns the variables for a plugin, without the secrets that are not granted to it.
     pub fn variables_for(&self, granted: impl Fn(&str) -> bool) -> Vec<(String, Vec<u8>)> {
-        let hidden = |name: &str| self.entries.get(name).is_some_and(|entry| entry.is_secret(name)) && !granted(name);
+        let hidden = |name: &str| !granted(name) && self.entries.get(name).is_some_and(|entry| entry.is_secret(name));
         let given = self.pairs().filter(|(name, _)| !hidden(name));
         given.map(|(name, value)| (name.to_owned(), value.to_vec())).collect()
     }

@@ -9,7 +9,7 @@ use agentd_api::{ByteString, chain};
 use agentd_catalogue::KnownAgent;
 use agentd_config as config;
 use agentd_host::capability::{CallMachine, CallTime};
-use agentd_plugin_host::{Call, Limits, Plugin, SessionFacts};
+use agentd_plugin_host::{Call, Capability, Limits, Plugin, SessionFacts};
 use agentd_plugin_set::{CallOutcome, PipelineStep, PluginFault};
 use agentd_traces::TARGET;
 use async_recursion::async_recursion as boxed;
@@ -92,7 +92,10 @@ impl Pipeline {
         let hidden = Arc::new(HiddenValues::default());
         let login = self.login(target, &hidden, Purpose::Launch);
         let mut environment = self.empty_environment(target);
-        let real = target.real().await;
+        let real = match self.look_ahead(target, trust, &login).await {
+            Some(real) => real,
+            None => target.real().await,
+        };
         let scope = target.in_scope(&real).await;
         let (taken, provided) = {
             let of_login = login.variables(Instant::now() + self.time);
@@ -183,7 +186,7 @@ impl Pipeline {
         for missing in &mut taken.missing {
             missing.reason = hidden.text(&missing.reason);
         }
-        hidden.variables(&environment.variables());
+        hidden.shared(Arc::new(environment.variables()));
         // A stored environment may hold secrets whose names and values do not look like secrets.
         for (_, value) in environment.secret_pairs() {
             hidden.value(value);
@@ -226,6 +229,8 @@ impl Pipeline {
             captured: OnceCell::new(),
             known: OnceCell::new(),
             purpose,
+            looked: Mutex::default(),
+            ahead: Mutex::default(),
         })
     }
 
@@ -281,7 +286,7 @@ impl Pipeline {
             home: self.home.clone(),
             ran: Mutex::default(),
             trust: Arc::clone(trust),
-            base: Base::new(environment),
+            base: if plugin.imports().contains(&Capability::Script) { Base::new(environment) } else { Base::default() },
             granted: if is_own { None } else { Some(plugin.clone()) },
             unapproved: Mutex::new(None),
             failed: Mutex::new(None),
@@ -293,7 +298,9 @@ impl Pipeline {
         let mut settings = scope.settings(&self.steps, number as usize - 1, plugin, known.map(KnownAgent::name));
         if is_own && step.plugin.name == config::ENV_SCRIPT {
             workflow::add(&mut settings, &target.places);
-            proposed::add(&mut settings, &target.places, trust).await;
+            if !login.ahead().is_some_and(|ahead| ahead.has_no_proposed()) {
+                proposed::add(&mut settings, &target.places, trust).await;
+            }
         }
         let call = Call {
             session: Some(SessionFacts {
@@ -313,7 +320,9 @@ impl Pipeline {
         let begun = Instant::now();
         let span =
             info_span!(target: TARGET, "provider", agentd.provider = step.name, agentd.plugin = step.plugin.name);
-        let called = plugin.provide(call).instrument(span).await;
+        // agentd's own providers read nothing of the session but its agent and its directory.
+        let calling = if is_own { plugin.provide_again(call) } else { plugin.provide(call) };
+        let called = calling.instrument(span).await;
         step.plugin.measure(begun, &called);
         let changes = called.map_err(|source| {
             let (provider, failed) = (step.name.clone(), locked(&services.failed).take());
@@ -359,7 +368,10 @@ impl Pipeline {
     /// Creates instances of the plugins for the next build, in the background.
     pub(crate) fn warm_up_plugins(&self) {
         let plugins = self.steps.iter().filter_map(|step| Some((step.plugin.loaded()?.clone(), step.plugin.limits())));
-        let plugins: Vec<(Plugin, Limits)> = plugins.collect();
+        let plugins: Vec<(Plugin, Limits)> = plugins.filter(|(plugin, _)| !plugin.is_warm()).collect();
+        if plugins.is_empty() {
+            return;
+        }
         tokio::spawn(async move {
             for (plugin, limits) in plugins {
                 plugin.warm_up(limits).await;
@@ -388,7 +400,13 @@ fn outcome(error: Option<&BuildError>, message: Option<String>, purpose: Purpose
 /// Returns the known agent of the session. An agent that the configuration names comes before an agent that the command
 /// shows. The command is looked at once in a build.
 async fn known(target: &Target, login: &SharedLogin, environment: &Environment) -> Option<&'static KnownAgent> {
-    let look = || identity::identify(&target.command, environment.get("PATH"), &target.places.cwd);
+    let path = environment.get("PATH");
+    let look = || async {
+        match login.ahead().map(|ahead| ahead.known(path)) {
+            Some(Ok(known)) => known,
+            Some(Err(_)) | None => identity::identify(&target.command, path, &target.places.cwd).await,
+        }
+    };
     match target.known {
         Some(known) => Some(known),
         None => *login.known.get_or_init(look).await,

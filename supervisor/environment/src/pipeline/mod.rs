@@ -3,6 +3,7 @@
 //! `build` runs the steps of a launch, and `services` answers a provider that asks for a shell, a script or a secret.
 //! `finish` applies agentd's own steps: the scopes' variables, the named secrets and agentd's variables.
 
+mod ahead;
 mod build;
 pub(crate) mod files;
 pub(crate) mod finish;

@@ -44,6 +44,7 @@ impl CallServices {
             self.record(script, place, None, Vec::new());
             return Ok(after);
         }
+        self.login.ran();
         // A tool may lie on an unresponsive disk. Then there is no stub, and the script still has half of its time.
         let patience = deadline.saturating_duration_since(Instant::now()) / 2;
         let stubs = tokio::time::timeout(patience, self.stubs(script, place, &given)).await.unwrap_or_default();

@@ -18,17 +18,17 @@ use tracing::{Instrument as _, info_span};
 use agentd_api::doctor::shell_word;
 
 use super::Purpose;
+use super::ahead::{Ahead, Located};
 use crate::lock::locked;
 use crate::login::capture::{Capture, CaptureError, Variables};
 use crate::merge::functions;
 use crate::script::base::Base;
 use crate::script::directories::{ScriptDirectories, ScriptOrigin};
 use crate::script::results::Results;
-use crate::script::trust::Trust;
+use crate::script::trust::{Script, Trust, TrustError};
 use crate::script::upward::{self, ScriptPlace};
-use crate::secrets::{HiddenValues, Secrets};
-use crate::snapshot::{SessionSnapshot, Snapshot, SnapshotError};
-use agentd_config::secret;
+use crate::secrets::{HiddenValues, Secrets, plain};
+use crate::snapshot::{LookedUp, SessionSnapshot, Snapshot, SnapshotError};
 use agentd_config::{self as config, Functions};
 use agentd_host::capability::CallMachine;
 use agentd_metrics::Metrics;
@@ -81,12 +81,17 @@ pub(crate) struct SharedLogin {
     /// The known agent that the command shows.
     pub known: OnceCell<Option<&'static KnownAgent>>,
     pub(super) purpose: Purpose,
+    /// The environment that was looked up before the providers.
+    pub(super) looked: Mutex<Option<LookedUp>>,
+    /// Files that were looked at before the providers.
+    pub(super) ahead: Mutex<Option<Arc<Ahead>>>,
 }
 
 impl SharedLogin {
     async fn get(&self, deadline: Instant) -> Result<&Snapshot, SnapshotError> {
         let take = || async {
-            let taken = match self.chosen.login(deadline).await {
+            let looked = locked(&self.looked).take();
+            let taken = match self.chosen.login_after(looked, deadline).await {
                 Ok(taken) => taken,
                 Err(error) => {
                     // The error may quote output of the start-up files, so the values that their text assigns are
@@ -96,7 +101,7 @@ impl SharedLogin {
                 }
             };
             self.capture.add_background(taken.background);
-            self.hidden.variables(&taken.variables);
+            self.hidden.shared(Arc::clone(&taken.variables));
             Ok(taken)
         };
         let span = || info_span!(target: TARGET, "snapshot");
@@ -119,7 +124,7 @@ impl CallServices {
     /// Returns the variables that the plugin may see. Secrets are included only if they are granted.
     fn without_secrets(&self, mut variables: Variables) -> Variables {
         if let Some(plugin) = &self.granted {
-            variables.retain(|(name, value)| !secret::is_secret(name, value) || plugin.is_given_secret(name));
+            variables.retain(|(name, value)| !plain::is_secret(name, value) || plugin.is_given_secret(name));
         }
         variables
     }
@@ -141,10 +146,13 @@ fn failure(error: &CaptureError) -> Failure {
 impl CallServices {
     /// Locates all scripts in one blocking task, which costs one wait instead of one for each script.
     pub(super) async fn located(&self, paths: Vec<String>) -> Result<Vec<(ScriptPlace, ScriptOrigin)>, Failure> {
-        let (places, home) = (self.places.clone(), self.home.clone());
         // A plugin names the exact path of its script. Only scripts of agentd's own step are searched above the
         // directory.
         let is_searched = self.granted.is_none();
+        if let Some(located) = self.located_ahead(&paths) {
+            return Ok(located.into_iter().map(|one| (one.place, one.origin)).collect());
+        }
+        let (places, home) = (self.places.clone(), self.home.clone());
         let look = move || {
             let one = |path: &String| {
                 let found = if is_searched {
@@ -165,6 +173,22 @@ impl CallServices {
         agentd_host::work::blocking(look).await.map_err(|error| Failure::Failed(error.to_string()))?
     }
 
+    /// Returns the places of scripts of agentd's own step, if they were looked at before the providers.
+    fn located_ahead(&self, paths: &[String]) -> Option<Vec<Located>> {
+        let ahead = self.login.ahead().filter(|_| self.granted.is_none())?;
+        ahead.located(paths)
+    }
+
+    /// Returns the script and its approval state, or `None` if the script does not exist.
+    async fn examined(&self, file: &Path) -> Result<Result<Option<Script>, TrustError>, Failure> {
+        if let Some(script) = self.login.ahead().and_then(|ahead| ahead.examined(file)) {
+            return Ok(Ok(Some(script)));
+        }
+        let (trust, file) = (Arc::clone(&self.trust), file.to_owned());
+        let examined = agentd_host::work::blocking(move || trust.examine(&file)).await;
+        examined.map_err(|error| Failure::Failed(error.to_string()))
+    }
+
     /// Returns the refusal of a script, with the command that approves it.
     pub(super) fn not_approved(&self, origin: ScriptOrigin, place: &ScriptPlace, script: &Path, what: &str) -> Failure {
         // Scripts that a user's own provider requests appear in no list, so each is approved by its own path.
@@ -180,9 +204,7 @@ impl CallServices {
     async fn source(&self, path: &str, environment: Variables, deadline: Instant) -> Result<SourcedScript, Failure> {
         let (place, origin) = self.located(vec![path.to_owned()]).await?.remove(0);
         let file = &place.script;
-        let (trust, looked_at) = (Arc::clone(&self.trust), file.clone());
-        let standing = agentd_host::work::blocking(move || trust.examine(&looked_at)).await;
-        let standing = standing.map_err(|error| Failure::Failed(error.to_string()))?.map_err(|error| match origin {
+        let standing = self.examined(file).await?.map_err(|error| match origin {
             ScriptOrigin::User | ScriptOrigin::Session => Failure::Unavailable(chain(&error)),
             ScriptOrigin::Foreign => self.not_approved(origin, &place, file, &chain(&error)),
         })?;
@@ -239,6 +261,10 @@ impl Services for CallServices {
     }
 
     async fn locate_scripts(&self, paths: Vec<String>, _deadline: Instant) -> Result<Vec<Option<String>>, Failure> {
+        if let Some(located) = self.located_ahead(&paths) {
+            let shown = |one: Located| (!one.is_absent).then(|| one.place.script.display().to_string());
+            return Ok(located.into_iter().map(shown).collect());
+        }
         let files = self.located(paths).await?.into_iter().map(|(place, _)| place.script);
         let files: Vec<PathBuf> = files.collect();
         let shown = |file: PathBuf| (!upward::is_absent(&file)).then(|| file.display().to_string());

@@ -5,11 +5,11 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::PathBuf;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use agentd_keeper::mask::Mask;
 
-use super::literal;
+use super::{literal, plain};
 use crate::lock::locked;
 use crate::login::capture::Variables;
 use agentd_config::secret;
@@ -19,7 +19,7 @@ use agentd_config::secret;
 pub struct HiddenValues(Mutex<Vec<Entry>>);
 
 enum Entry {
-    Variables(Variables),
+    Variables(Arc<Variables>),
     Value(Vec<u8>),
     Script(PathBuf),
 }
@@ -41,7 +41,12 @@ impl HiddenValues {
 
     /// Adds variables. Their secrets are hidden.
     pub fn variables(&self, variables: &Variables) {
-        self.seen().push(Entry::Variables(variables.clone()));
+        self.shared(Arc::new(variables.clone()));
+    }
+
+    /// Adds variables without a copy. Their secrets are hidden.
+    pub(crate) fn shared(&self, variables: Arc<Variables>) {
+        self.seen().push(Entry::Variables(variables));
     }
 
     /// Adds a value that is hidden under any name.
@@ -63,7 +68,7 @@ impl HiddenValues {
                 // A step changes few variables, so each distinct variable is evaluated once.
                 Entry::Variables(variables) => {
                     let new = variables.iter().filter(|(name, value)| known.insert((name.as_str(), value.as_slice())));
-                    values.extend(new.flat_map(|(name, value)| secret::values_of(name, value)));
+                    values.extend(new.flat_map(|(name, value)| plain::values_of(name, value)));
                 }
                 Entry::Value(value) => values.extend(secret::parts_of(value)),
                 Entry::Script(_) => {}

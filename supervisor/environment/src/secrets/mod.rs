@@ -6,6 +6,7 @@
 
 mod hidden;
 mod literal;
+pub(crate) mod plain;
 mod source;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime};
 
+use agentd_host::capability::Mounts;
 use jiff::Timestamp;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
@@ -48,6 +49,7 @@ pub(super) struct Slot {
     /// File that holds the stored part of the snapshot.
     file: PathBuf,
     watcher: Watcher,
+    mounts: Mounts,
     entry: Mutex<Entry>,
 }
 
@@ -106,8 +108,8 @@ impl Terms {
 }
 
 impl Slot {
-    pub(super) fn new(key: Key, file: PathBuf) -> Self {
-        Self { key, file, watcher: Watcher::default(), entry: Mutex::default() }
+    pub(super) fn new(key: Key, file: PathBuf, mounts: Mounts) -> Self {
+        Self { key, file, watcher: Watcher::default(), mounts, entry: Mutex::default() }
     }
 
     pub(super) fn entry(&self) -> MutexGuard<'_, Entry> {
@@ -138,7 +140,7 @@ impl Slot {
                 let failed = entry.failed.as_ref().map(|failed| Arc::clone(&failed.watched));
                 (Arc::clone(&entry.watched), failed, entry.generation)
             };
-            let (now, served) = (SystemTime::now(), ServedFileSystems::now());
+            let (now, served) = (SystemTime::now(), ServedFileSystems::now(&self.mounts));
             let mut found = watched.check(now, &self.watcher, &served);
             let look = |failed: Arc<Fingerprints>| failed.check(now, &self.watcher, &served).changed;
             let still_failing = failed.is_none_or(|failed| look(failed).is_none());
@@ -258,7 +260,7 @@ impl Slot {
 
     /// Returns the prints of all these files, or `None` if a file server is silent.
     fn prints(&self, all: Vec<Watched>, now: SystemTime) -> Option<Arc<Fingerprints>> {
-        let served = ServedFileSystems::now();
+        let served = ServedFileSystems::now(&self.mounts);
         let (there, here): (Vec<_>, Vec<_>) = all.into_iter().partition(|one| served.has(one.path(), None));
         if there.is_empty() && self.entry().watched.served().next().is_none() {
             return Some(Arc::new(Fingerprints::take(here, now, &served)));
@@ -276,7 +278,7 @@ impl Slot {
     }
 
     fn of_start_up(&self, seed: &Seed, login: &Login) -> Vec<Watched> {
-        let served = ServedFileSystems::now();
+        let served = ServedFileSystems::now(&self.mounts);
         if !login.read.iter().chain([&self.key.home]).any(|path| served.has(path, None)) {
             return depends::of(&self.key.shell, seed, login);
         }
@@ -385,7 +387,7 @@ impl Slot {
     fn hidden(&self) -> HiddenValues {
         let hidden = HiddenValues::default();
         let watched: Vec<PathBuf> = {
-            let (entry, served) = (self.entry(), ServedFileSystems::now());
+            let (entry, served) = (self.entry(), ServedFileSystems::now(&self.mounts));
             let on_servers: BTreeSet<&Watched> = entry.watched.served().collect();
             let is_here = |one: &&Watched| !on_servers.contains(one) && !served.has(one.path(), None);
             let here = entry.watched.watched().filter(is_here);
@@ -482,7 +484,7 @@ impl Slot {
             entry.load(&self.file, vault);
             Arc::clone(&entry.watched)
         };
-        watched.check(SystemTime::now(), &self.watcher, &ServedFileSystems::now())
+        watched.check(SystemTime::now(), &self.watcher, &ServedFileSystems::now(&self.mounts))
     }
 }
 

@@ -34,6 +34,7 @@ use sha2::{Digest as _, Sha256};
 use tokio::sync::Semaphore;
 
 pub use place::SnapshotPlace;
+pub(crate) use session_snapshot::LookedUp;
 pub use session_snapshot::{SessionSnapshot, SnapshotFinding, SnapshotRequest};
 pub use terminal::TerminalError;
 pub(crate) use terminal::Terminals;
@@ -48,6 +49,7 @@ use crate::login::quality::Quality;
 use crate::login::seed::{Seed, SeedError};
 use agentd_api::hex;
 use agentd_config::LoginSource;
+use agentd_host::capability::Mounts;
 use agentd_host::directories::{DirectoryError, make_private};
 use login::{Lookup, Slot, Terms};
 
@@ -170,6 +172,8 @@ struct Slots {
     names: Arc<Mutex<BTreeSet<String>>>,
     /// Permits that limit the number of running login shells.
     turns: Arc<Semaphore>,
+    /// Mount table, by which files on servers are known.
+    mounts: Mounts,
     /// Time of the capture whose kept variables are all stored.
     settled: Mutex<Option<Timestamp>>,
 }
@@ -237,6 +241,7 @@ impl Snapshots {
             names: Arc::default(),
             settled: Mutex::default(),
             turns,
+            mounts: Mounts::default(),
         });
         Ok(Self { shell, slots, terminals: Arc::default(), next: None })
     }
@@ -280,13 +285,8 @@ impl Snapshots {
             let (seed, slot) = slots.of(destination)?;
             Ok::<_, SeedError>((slot.look_up(&seed, &shell, &slots.terms()), slot))
         });
-        match looked.await? {
-            (Lookup::Have(taken), _) => Ok(*taken),
-            (Lookup::Wait(flight), slot) => match tokio::time::timeout_at(deadline.into(), flight.outcome()).await {
-                Ok(Some(outcome)) => outcome.map_err(SnapshotError::Capture),
-                Ok(None) | Err(_) => Err(SnapshotError::Late { shell: slot.key.shell.clone() }),
-            },
-        }
+        let (lookup, slot) = looked.await?;
+        waited(lookup, &slot, deadline).await
     }
 
     async fn own(&self) -> Result<(Seed, Arc<Slot>), SeedError> {
@@ -429,11 +429,22 @@ impl Slots {
         let mut known = self.lock();
         let slot = Arc::clone(known.entry(key).or_insert_with_key(|key| {
             let file = cache.join(format!("{}.json", hex(key.digest().as_ref())));
-            Arc::new(Slot::new(key.clone(), file))
+            Arc::new(Slot::new(key.clone(), file, self.mounts.clone()))
         }));
         place::use_one(&mut known, &slot, decisive);
         drop(known);
         Ok((seed, slot))
+    }
+}
+
+/// Waits for the snapshot that was looked up.
+async fn waited(lookup: Lookup, slot: &Slot, deadline: Instant) -> Result<Snapshot, SnapshotError> {
+    match lookup {
+        Lookup::Have(taken) => Ok(*taken),
+        Lookup::Wait(flight) => match tokio::time::timeout_at(deadline.into(), flight.outcome()).await {
+            Ok(Some(outcome)) => outcome.map_err(SnapshotError::Capture),
+            Ok(None) | Err(_) => Err(SnapshotError::Late { shell: slot.key.shell.clone() }),
+        },
     }
 }
 

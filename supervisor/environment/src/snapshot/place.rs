@@ -17,12 +17,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{URL_SAFE, URL_SAFE_NO_PAD};
 
 use super::fingerprint::Watched;
-use super::login::Slot;
+use super::login::{Lookup, Slot};
 use super::watcher::ServedFileSystems;
-use super::{Key, Slots, Snapshot, SnapshotError, Snapshots};
+use super::{Key, LoginShell, Slots, Snapshot, SnapshotError, Snapshots, waited};
 use crate::blocking::blocking;
 use crate::login::capture::Login;
 use crate::login::hooks::{self, TOOLS, Tool};
+use crate::login::seed::{Seed, SeedError};
 use crate::snapshot::Variables;
 use agentd_api::chain;
 
@@ -171,15 +172,43 @@ impl Snapshots {
     /// Returns the environment of the user's login shell in a session's directory.
     #[boxed]
     pub async fn get_at(&self, place: &SnapshotPlace, deadline: Instant) -> Result<Snapshot, SnapshotError> {
-        let taken = self.look_up(None, deadline).await?;
-        if place.scope == Some(SnapshotScope::User) {
-            return Ok(taken);
-        }
-        let (slots, wanted) = (Arc::clone(&self.slots), place.clone());
-        let Some(destination) = blocking(move || slots.destination(wanted)).await else { return Ok(taken) };
-        let directory = destination.directory.clone();
-        let instead = |why| Snapshot { place: VisitOutcome::NotEntered { directory, why }, ..taken };
-        Ok(match self.look_up(Some(destination), deadline).await {
+        let (slots, shell, wanted) = (Arc::clone(&self.slots), Arc::clone(&self.shell), place.clone());
+        let looked = blocking(move || slots.look_at(&wanted, &shell)).await?;
+        self.taken_at(place, looked, deadline).await
+    }
+
+    /// Looks up the environment like [`Self::get_at`], up to the first wait. Blocks for as long as the file system
+    /// does.
+    pub(super) fn look_at(&self, place: &SnapshotPlace) -> Result<AtPlace, SeedError> {
+        self.slots.look_at(place, &self.shell)
+    }
+
+    /// Waits for the environment that was looked up.
+    pub(super) async fn taken_at(
+        &self,
+        place: &SnapshotPlace,
+        looked: AtPlace,
+        deadline: Instant,
+    ) -> Result<Snapshot, SnapshotError> {
+        let (user, directory, there) = match looked {
+            AtPlace::Have(taken) => return Ok(*taken),
+            AtPlace::Directory { user, directory, lookup, slot } => {
+                (*user, directory, waited(lookup, &slot, deadline).await)
+            }
+            AtPlace::User(lookup, slot) => {
+                let user = waited(lookup, &slot, deadline).await?;
+                if place.scope == Some(SnapshotScope::User) {
+                    return Ok(user);
+                }
+                let (slots, wanted) = (Arc::clone(&self.slots), place.clone());
+                let destination =
+                    blocking(move || slots.own().ok().and_then(|own| slots.destination(wanted, &own))).await;
+                let Some(destination) = destination else { return Ok(user) };
+                (user, destination.directory.clone(), self.look_up(Some(destination), deadline).await)
+            }
+        };
+        let instead = |why| Snapshot { place: VisitOutcome::NotEntered { directory, why }, ..user };
+        Ok(match there {
             Ok(Snapshot { place: VisitOutcome::NotEntered { why, .. }, .. }) => instead(why),
             Ok(there) if there.quality == crate::login::quality::Quality::Good => there,
             Ok(there) => instead(there.quality.words()),
@@ -188,10 +217,53 @@ impl Snapshots {
     }
 }
 
+/// Result of a lookup of the environment in a directory, up to the first wait.
+pub(super) enum AtPlace {
+    Have(Box<Snapshot>),
+    /// The user's own environment is being captured.
+    User(Lookup, Arc<Slot>),
+    /// The user's own environment is known, and the shell has to enter this directory.
+    Directory {
+        user: Box<Snapshot>,
+        directory: PathBuf,
+        lookup: Lookup,
+        slot: Arc<Slot>,
+    },
+}
+
+impl AtPlace {
+    /// Returns the environment that a launch receives, if no shell has to run.
+    pub(super) fn known(&self) -> Option<&Snapshot> {
+        match self {
+            Self::Have(taken) | Self::Directory { lookup: Lookup::Have(taken), .. } => Some(taken),
+            Self::User(..) | Self::Directory { .. } => None,
+        }
+    }
+}
+
+impl Slots {
+    fn look_at(&self, place: &SnapshotPlace, shell: &Arc<dyn LoginShell>) -> Result<AtPlace, SeedError> {
+        let look = |destination| {
+            let (seed, slot) = self.of(destination)?;
+            Ok::<_, SeedError>((slot.look_up(&seed, shell, &self.terms()), (seed, slot)))
+        };
+        let (user, own) = match look(None)? {
+            (Lookup::Have(user), own) => (user, own),
+            (wait, (_, slot)) => return Ok(AtPlace::User(wait, slot)),
+        };
+        if place.scope == Some(SnapshotScope::User) {
+            return Ok(AtPlace::Have(user));
+        }
+        let Some(destination) = self.destination(place.clone(), &own) else { return Ok(AtPlace::Have(user)) };
+        let directory = destination.directory.clone();
+        let (lookup, (_, slot)) = look(Some(destination))?;
+        Ok(AtPlace::Directory { user, directory, lookup, slot })
+    }
+}
+
 impl Slots {
     /// Returns the directory that the shell must enter, if any. Blocks for as long as the file system does.
-    fn destination(&self, place: SnapshotPlace) -> Option<Destination> {
-        let (seed, slot) = self.own().ok()?;
+    fn destination(&self, place: SnapshotPlace, (seed, slot): &(Seed, Arc<Slot>)) -> Option<Destination> {
         let directory = place.directory;
         if is_path_of(directory.as_os_str().as_encoded_bytes(), &seed.home) {
             return None;
@@ -203,7 +275,7 @@ impl Slots {
         }
         let files: BTreeSet<PathBuf> = tools.iter().flat_map(|tool| tool.files_of(&directory)).collect();
         if place.scope.is_none() {
-            let (looked, served) = (files.clone(), ServedFileSystems::now().has(&directory, None));
+            let (looked, served) = (files.clone(), ServedFileSystems::now(&self.mounts).has(&directory, None));
             let is_there = move || looked.iter().any(|file| file.exists());
             let is_there = if served { slot.bounded(is_there)? } else { is_there() };
             if !is_there {

@@ -16,11 +16,12 @@ use agentd_api::environment::SnapshotSource;
 use agentd_api::reason;
 use async_recursion::async_recursion as boxed;
 
-use super::place::{SnapshotPlace, VisitOutcome};
+use super::place::{AtPlace, SnapshotPlace, VisitOutcome};
 use super::{Snapshot, SnapshotError, Snapshots, Variables, kept_of, path};
 use crate::blocking::blocking;
 use crate::lock::locked;
 use crate::login::quality::Quality;
+use crate::login::seed::SeedError;
 use crate::merge::Environment;
 use crate::store::{SESSION_SNAPSHOT, StoredSnapshot};
 
@@ -65,16 +66,55 @@ pub struct SnapshotFinding {
     pub message: String,
 }
 
+/// Result of [`SessionSnapshot::look`].
+pub(crate) struct LookedUp(Result<AtPlace, SeedError>);
+
+impl LookedUp {
+    /// Returns the variables, if no shell has to run.
+    pub(crate) fn variables(&self) -> Option<&Variables> {
+        match &self.0 {
+            Ok(looked) => looked.known().map(|taken| &*taken.variables),
+            Err(_) => None,
+        }
+    }
+}
+
+/// Shows whether the environment is known.
+impl std::fmt::Debug for LookedUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LookedUp({})", self.variables().is_some())
+    }
+}
+
 impl SessionSnapshot {
     pub fn new(snapshots: Arc<Snapshots>, wanted: SnapshotRequest) -> Self {
         Self { snapshots, wanted, finding: Mutex::default(), start: Mutex::default() }
     }
 
+    /// Looks up the environment of the login shell, up to the first wait. Blocks for as long as the file system does.
+    /// Returns `None` if the launch starts with another environment.
+    pub(crate) fn look(&self) -> Option<LookedUp> {
+        let of_login_shell = self.wanted.source == SnapshotSource::LoginShell;
+        of_login_shell.then(|| LookedUp(self.snapshots.look_at(&self.wanted.place)))
+    }
+
     /// Returns the environment with which the launch starts, and records the finding for [`SessionSnapshot::finding`].
-    #[boxed]
     pub async fn login(&self, deadline: Instant) -> Result<Snapshot, SnapshotError> {
+        self.login_after(None, deadline).await
+    }
+
+    /// Returns the environment like [`Self::login`], after it was looked up.
+    #[boxed]
+    pub(crate) async fn login_after(
+        &self,
+        looked: Option<LookedUp>,
+        deadline: Instant,
+    ) -> Result<Snapshot, SnapshotError> {
         let (start, finding) = match self.wanted.source {
-            SnapshotSource::LoginShell => of_login_shell(self.snapshots.get_at(&self.wanted.place, deadline).await?),
+            SnapshotSource::LoginShell => of_login_shell(match looked {
+                Some(LookedUp(looked)) => self.snapshots.taken_at(&self.wanted.place, looked?, deadline).await?,
+                None => self.snapshots.get_at(&self.wanted.place, deadline).await?,
+            }),
             SnapshotSource::Terminal => self.terminal().await?,
             SnapshotSource::Stored => self.stored(deadline).await?,
         };

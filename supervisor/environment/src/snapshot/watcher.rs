@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use agentd_host::capability::is_served;
+use agentd_host::capability::{Mounts, is_served};
 use agentd_host::platform;
 
 /// Maximum time that a launch waits for file servers.
@@ -60,16 +60,13 @@ pub(crate) struct ServedFileSystems {
 
 impl ServedFileSystems {
     /// Reads the mount table, which waits for no server.
-    pub(crate) fn now() -> Self {
+    pub(crate) fn now(mounts: &Mounts) -> Self {
         let mut served = Self::default();
-        for mounted in platform::mounts()
-            .unwrap_or_default()
-            .into_iter()
-            .filter(|one| is_served(&one.kind) || one.kind == "autofs")
-        {
+        let table = mounts.current().unwrap_or_default();
+        for mounted in table.iter().filter(|one| is_served(&one.kind) || one.kind == "autofs") {
             let numbers = mounted.device.split_once(':').and_then(|(a, b)| Some((a.parse().ok()?, b.parse().ok()?)));
             served.devices.extend(numbers.map(|(major, minor)| platform::device(major, minor)));
-            served.places.insert(PathBuf::from(mounted.path));
+            served.places.insert(PathBuf::from(&mounted.path));
         }
         served
     }

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use agentd_catalogue::KnownAgent;
+use agentd_host::capability::LocalFiles;
 
 /// Programs that run the command in their arguments, with the words that may come before it and the options that
 /// take a value.
@@ -78,6 +79,35 @@ pub async fn identify(command: &[String], path: Option<&[u8]>, directory: &Path)
     let look = agentd_host::work::blocking(move || on_disk(&asked, path.as_deref(), &directory));
     let seen = tokio::time::timeout(PATIENCE, look).await.ok().and_then(Result::ok).flatten();
     seen.or_else(|| by_text(&program))
+}
+
+/// The known agent was not determined.
+#[derive(Debug)]
+pub(super) struct NotSeen;
+
+/// Determines the known agent like [`identify`], in place. Blocks for as long as a disk does. Looks at no file that
+/// may lie on a file system that hangs.
+pub(super) fn look(
+    command: &[String],
+    path: Option<&[u8]>,
+    directory: &Path,
+    files: &LocalFiles,
+) -> Result<Option<&'static KnownAgent>, NotSeen> {
+    use std::os::unix::ffi::OsStrExt as _;
+    let Some(program) = behind_launchers(command, 0) else { return Ok(None) };
+    let path = path.map(OsStr::from_bytes);
+    let mut candidates: Vec<PathBuf> = match (program.contains('/'), path) {
+        (true, _) => vec![directory.join(&program)],
+        (false, Some(path)) => std::env::split_paths(path).map(|folder| folder.join(&program)).collect(),
+        (false, None) => Vec::new(),
+    };
+    // The search ends at the first file that exists.
+    let found = candidates.iter().position(|file| !files.has(file) || file.is_file());
+    candidates.truncate(found.map_or(candidates.len(), |at| at + 1));
+    if candidates.last().is_some_and(|last| !files.has(last)) {
+        return Err(NotSeen);
+    }
+    Ok(on_disk(&program, path, directory).or_else(|| by_text(&program)))
 }
 
 /// Returns the word of a command that names the program, script or package that really runs.
