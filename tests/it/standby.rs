@@ -37,7 +37,7 @@ async fn a_session_gets_the_keeper_in_standby_which_is_replaced_and_ends_with_th
     let second = spare(&daemon).await;
     assert_ne!(first, second);
     assert_eq!(session.turn("say hello").await.text, "hello");
-    // The keeper of the session lives on, and the one in standby ends.
+    // The keeper of the session lives on, and the keeper in standby ends.
     daemon.kill9();
     process::gone(&[second]).await;
     assert!(process::is_alive(first));

@@ -54,8 +54,8 @@ impl Attributes {
         parse(&lines())
     }
 
-    /// Reads this process's nice value and limits, which its children inherit. The file mode mask is not read, because a
-    /// process can read it only by changing it.
+    /// Reads this process's nice value and limits, which its children inherit. The file mode mask is not read, because
+    /// a process can read it only by changing it.
     #[must_use]
     pub fn inherited() -> Self {
         Self { umask: 0, nice: nice(), limits: limits().collect() }

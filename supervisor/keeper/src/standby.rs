@@ -1,7 +1,7 @@
 //! `agentd-keeper standby` waits for a session, so that a launch does not wait for the start of a process.
 //!
-//! stdin is a socket of the daemon. Its first frame names the session ([`Begin`]). From then on the process is the
-//! keeper of this session, and the connection is that of its daemon. If the daemon closes the socket before, the process
+//! The daemon's socket is stdin. Its first frame names the session ([`Begin`]). From then on the process is the keeper
+//! of this session, and the connection is that of its daemon. If the daemon closes the socket before, the process
 //! exits.
 
 use std::ffi::OsString;

@@ -2,8 +2,8 @@
 //! block costs more than the look itself.
 //!
 //! The look is an offer. It has only what no file server can delay, and only what is certain to be asked. The build
-//! looks itself at whatever is missing here. Once a login shell or a script has run, the files may have changed, and the
-//! rest of the look is dropped ([`SharedLogin::ran`]).
+//! looks itself at the parts that are missing here. Once a login shell or a script has run, the files may have
+//! changed, and the rest of the look is dropped ([`SharedLogin::ran`]).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ use crate::script::trust::{Script, Trust};
 use crate::script::upward::{self, ScriptPlace};
 use crate::snapshot::{LookedUp, SessionSnapshot};
 
-/// What a build will look at.
+/// Subjects of the looks of a build.
 struct Wanted {
     places: ScriptDirectories,
     /// Whether a provider asks for the login shell.
@@ -40,7 +40,7 @@ struct Wanted {
     mounts: Mounts,
 }
 
-/// Files as they were at the beginning of a build.
+/// Results of the looks at the beginning of a build.
 #[derive(Debug, Default)]
 pub(crate) struct Ahead {
     /// Scripts by the path that `env-script` names. A path is missing if it was not looked at.

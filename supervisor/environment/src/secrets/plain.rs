@@ -1,11 +1,12 @@
-//! Remembers variables that are no secrets. The search for secrets in a value takes microseconds, and one build asks for
-//! each of its variables several times.
+//! Remembers variables that are no secrets. The search for secrets in a value takes microseconds, and one build asks
+//! for each of its variables several times.
 //!
 //! Whether a variable is a secret depends on its name and its value alone, so the memory belongs to the whole program.
-//! It never holds a secret.
+//! It has only hashes of values, because a variable without a telling name or form can still be a secret.
 
 use std::collections::HashMap;
-use std::sync::Mutex;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{LazyLock, Mutex};
 
 use agentd_config::secret;
 
@@ -13,25 +14,32 @@ use crate::lock::locked;
 
 /// Maximum number of names. The memory is cleared before it exceeds this number.
 const NAMES: usize = 1024;
-/// Maximum length of a remembered value in bytes.
+/// Maximum length of a remembered name in bytes.
 const LONGEST: usize = 1024;
 
-/// The last value of each name that was no secret.
-static PLAIN: Mutex<Option<HashMap<String, Vec<u8>>>> = Mutex::new(None);
+/// The hash of the last value of each name that was no secret. The key of the hashes is random, so no value can be made
+/// to have the hash of another one.
+static PLAIN: LazyLock<PlainValues> = LazyLock::new(PlainValues::default);
+
+#[derive(Debug, Default)]
+struct PlainValues {
+    key: RandomState,
+    hashes: Mutex<HashMap<String, u64>>,
+}
 
 /// Reports whether a variable is a secret, as [`secret::is_secret`] does.
 pub(crate) fn is_secret(name: &str, value: &[u8]) -> bool {
-    if locked(&PLAIN).as_ref().and_then(|plain| plain.get(name)).is_some_and(|plain| plain == value) {
+    let hash = PLAIN.key.hash_one(value);
+    if locked(&PLAIN.hashes).get(name) == Some(&hash) {
         return false;
     }
     let is_secret = secret::is_secret(name, value);
-    if !is_secret && value.len() <= LONGEST && name.len() <= LONGEST {
-        let mut plain = locked(&PLAIN);
-        let plain = plain.get_or_insert_default();
-        if plain.len() >= NAMES {
-            plain.clear();
+    if !is_secret && name.len() <= LONGEST {
+        let mut hashes = locked(&PLAIN.hashes);
+        if hashes.len() >= NAMES {
+            hashes.clear();
         }
-        plain.insert(name.to_owned(), value.to_vec());
+        hashes.insert(name.to_owned(), hash);
     }
     is_secret
 }
@@ -53,12 +61,8 @@ mod tests {
             assert!(is_secret(name, secret));
         }
         assert_eq!(values_of(name, secret), agentd_config::secret::values_of(name, secret));
-        let known = locked(&PLAIN).as_ref().and_then(|known| known.get(name).cloned());
-        assert_eq!(known.as_deref(), Some(plain));
-        assert!(is_secret("PLAIN_TEST_TOKEN", b"x"));
-        assert!(!locked(&PLAIN).as_ref().is_some_and(|known| known.contains_key("PLAIN_TEST_TOKEN")));
-        let long = vec![b'x'; LONGEST + 1];
-        assert!(!is_secret("PLAIN_TEST_LONG", &long));
-        assert!(!locked(&PLAIN).as_ref().is_some_and(|known| known.contains_key("PLAIN_TEST_LONG")));
+        let is_known = |name: &str| locked(&PLAIN.hashes).contains_key(name);
+        assert!(is_known(name));
+        assert!(is_secret("PLAIN_TEST_TOKEN", b"x") && !is_known("PLAIN_TEST_TOKEN"));
     }
 }

@@ -207,8 +207,8 @@ impl Environments {
         }
     }
 
-    /// Stores the environment of a launch beside the first one. Returns the previously stored environments. The file may
-    /// be empty after a power cut until [`Self::sync`].
+    /// Stores the environment of a launch beside the first one. Returns the previously stored environments. The file
+    /// may be empty after a power cut until [`Self::sync`].
     pub fn write(
         &self,
         id: &SessionId,

@@ -46,8 +46,8 @@ impl MountWatch {
         Err(io::Error::other("the mount table changes all the time"))
     }
 
-    /// Reports whether the table has changed since the last call. poll(2) reports the change as an error and as urgent
-    /// data (proc(5), `/proc/pid/mountinfo`).
+    /// Reports whether the table has changed since the last call. A change is an error and urgent data for poll(2)
+    /// (proc(5), `/proc/pid/mountinfo`).
     fn has_event(&self) -> io::Result<bool> {
         let mut table = [PollFd::new(self.table.as_fd(), PollFlags::POLLPRI)];
         poll(&mut table, PollTimeout::ZERO)?;

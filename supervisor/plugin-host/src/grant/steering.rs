@@ -92,8 +92,8 @@ const GROUPS: &[Group] = &[
     Group { does: "agentd's own programs read the socket and directories from it", names: "AGENTD_*" },
 ];
 
-/// The patterns of [`GROUPS`] in a form that is searched quickly: a build asks about each of its variables. Each pattern
-/// comes with the number of its group.
+/// The patterns of [`GROUPS`] in a form that is searched quickly: a build asks about each of its variables. Each
+/// pattern comes with the number of its group.
 struct Table {
     exact: HashMap<&'static str, usize>,
     /// Patterns that end with a star, by the first byte of their text, without the star.

@@ -2,7 +2,7 @@
 //! requests without the plugin ([`crate::memory`]).
 //!
 //! A plugin that imports only `log`, `shell-environment` and `script` is a function of its input and of these answers.
-//! If each answer is the same, its result is the same. At the first other answer the plugin runs, and receives the
+//! With equal answers, its result is equal too. At the first other answer the plugin runs, and receives the
 //! answers that the host has already given: no request is made twice.
 
 use std::collections::VecDeque;
@@ -71,7 +71,7 @@ impl Transcript {
 }
 
 impl CallState {
-    /// Repeats the requests of an earlier call. Reports whether each answer is the same.
+    /// Repeats the requests of an earlier call. Reports whether each answer equals the earlier one.
     pub(crate) async fn repeat(&mut self, earlier: &[HostCall]) -> wasmtime::Result<bool> {
         for call in earlier {
             let (answered, is_same) = match call {

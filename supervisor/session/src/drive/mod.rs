@@ -324,7 +324,7 @@ impl Driver {
                 if !written.from_reserve && is_direct && self.recorder.accepted() {
                     self.publish();
                 }
-                // Nobody else writes directly, so the journal ends with these records.
+                // No other process writes directly, so the journal ends with these records.
                 self.catch_up_to(if is_direct { written.seq } else { u64::MAX }).await.map(|()| true)
             }
             Err(PortError::Silent) => {

@@ -104,8 +104,8 @@ impl Link {
         Self::greeted(stream, peer, socket, patience).await
     }
 
-    /// Gives a keeper in standby the arguments of its session, and waits for its greeting. Returns `None` if the process
-    /// has ended before.
+    /// Gives a keeper in standby the arguments of its session, and waits for its greeting. Returns `None` if the
+    /// process has ended before.
     #[boxed]
     pub(super) async fn begin(
         mut stream: UnixStream,

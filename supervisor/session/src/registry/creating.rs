@@ -109,7 +109,8 @@ impl Sessions {
         let ended = published.wait_for(|published| !published.view.status.phase.is_active());
         let _ = tokio::time::timeout(ABANDONED, ended).await;
         if let Err(problem) = self.remove(session, None).await {
-            tracing::error!(agentd.session = %session.id, problem.detail, "cannot remove a session that could not be created");
+            let (id, error) = (&session.id, problem.detail);
+            tracing::error!(agentd.session = %id, error, "cannot remove a session that could not be created");
         }
     }
 

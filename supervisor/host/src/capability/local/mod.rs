@@ -2,7 +2,7 @@
 //! through a lookup process takes many times as long.
 //!
 //! A path qualifies if each mount on its way has a type of [`LOCAL_TYPES`]. The way is known only if it has no symbolic
-//! link: a link can lead to any other file system. The kernel therefore opens a path only if it has no link, and
+//! link: a link can lead to any other file system. The kernel therefore opens a path only if it has no link.
 //! [`LocalFiles`] follows each link itself, after it has judged the link's target by the mount table. For every other
 //! path the answer is `None`, and a lookup process has to look ([`super::look`]).
 //!
@@ -58,7 +58,7 @@ impl Mounts {
         Ok(Arc::clone(&watched.entries))
     }
 
-    /// Returns a view of the files that cannot hang, by the current table. Without a table there are none.
+    /// Returns a view of the files that cannot hang, by the current table. Without a table the view is empty.
     pub fn local_files(&self) -> LocalFiles {
         LocalFiles(self.current().unwrap_or_default())
     }
