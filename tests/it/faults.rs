@@ -279,7 +279,9 @@ impl Case {
         let one = || async {
             let view = self.client.attempt("GET", "/v1/schedules/nightly", "", None).await?;
             let view: agentd_api::schedule::ScheduleView = view.json();
-            (view.active == 1 && view.history.len() == 1 && view.history[0].session.is_some()).then_some(())
+            // The killed process may be that of this session, which is then not active.
+            let is_active = view.active == 1 || matches!(self.fault, Fault::KillKeeper | Fault::KillAgent);
+            (is_active && view.history.len() == 1 && view.history[0].session.is_some()).then_some(())
         };
         let recorded = async {
             while one().await.is_none() {
