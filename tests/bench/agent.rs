@@ -40,8 +40,8 @@ pub(crate) fn serve() -> Result<()> {
 /// Sends the start time and the process ID to a datagram socket, and then idles until the process is killed. It is the
 /// agent of programs that do not speak the agent's protocol.
 pub(crate) fn tell(socket: &Path) -> Result<()> {
-    let told = format!("{} {}", wall()?, std::process::id());
-    UnixDatagram::unbound()?.send_to(told.as_bytes(), socket).context("nobody listens for the start time")?;
+    let start = format!("{} {}", wall()?, std::process::id());
+    UnixDatagram::unbound()?.send_to(start.as_bytes(), socket).context("no bench listens for the start time")?;
     loop {
         thread::park();
     }

@@ -14,17 +14,26 @@ pub const UNFINISHED: &str = ".new-";
 /// Replaces the content of `path` atomically, with mode 0600. After an error the file is unchanged, unless only the
 /// last fsync failed.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
+    let directory = directory_of(path)?;
+    replace_after(path, bytes, File::sync_all)?;
+    File::open(directory)?.sync_all()
+}
+
+fn directory_of(path: &Path) -> io::Result<&Path> {
+    path.parent().ok_or_else(|| io::Error::other("the path has no directory"))
+}
+
+/// Writes a temporary file, and renames it to `path` when `finish` has succeeded on it.
+fn replace_after(path: &Path, bytes: &[u8], finish: fn(&File) -> io::Result<()>) -> io::Result<()> {
     let mut file = tempfile::Builder::new()
         .permissions(std::fs::Permissions::from_mode(0o600))
         .prefix(UNFINISHED)
-        .tempfile_in(directory)?;
+        .tempfile_in(directory_of(path)?)?;
     file.write_all(bytes)?;
-    file.as_file().sync_all()?;
+    finish(file.as_file())?;
     agentd_fault::at(Point::DaemonFileBeforeRename)?;
     file.persist(path).map_err(|error| error.error)?;
-    agentd_fault::at(Point::DaemonFileAfterRename)?;
-    File::open(directory)?.sync_all()
+    agentd_fault::at(Point::DaemonFileAfterRename)
 }
 
 /// Writes a document as indented JSON.
@@ -47,15 +56,7 @@ pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// Replaces the content of `path` with mode 0600, and lets the system choose when it is on the disk. After a power cut,
 /// the file can be empty or have its former content.
 pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let directory = path.parent().ok_or_else(|| io::Error::other("the path has no directory"))?;
-    let mut file = tempfile::Builder::new()
-        .permissions(std::fs::Permissions::from_mode(0o600))
-        .prefix(UNFINISHED)
-        .tempfile_in(directory)?;
-    file.write_all(bytes)?;
-    agentd_fault::at(Point::DaemonFileBeforeRename)?;
-    file.persist(path).map_err(|error| error.error)?;
-    agentd_fault::at(Point::DaemonFileAfterRename)
+    replace_after(path, bytes, |_| Ok(()))
 }
 
 /// Syncs a file and its directory to the disk.

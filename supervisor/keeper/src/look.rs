@@ -167,7 +167,7 @@ impl From<Errno> for Failure {
 }
 
 /// Answers the requests on `input` until its end. The requester may be gone while a request hangs, so an alarm kills
-/// the process. The same alarm kills the process if its first request does not arrive within `seconds`. The calling
+/// the process. The alarm also kills the process if its first request does not arrive within `seconds`. The calling
 /// process must have no file descriptors except stdin, stdout and stderr.
 pub fn look(seconds: u32, input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
     os::close_inherited().map_err(LookError::Inherited)?;

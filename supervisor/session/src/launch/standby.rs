@@ -1,8 +1,8 @@
 //! Keepers in standby: processes that wait for a session, so that a launch does not wait for the start of a process
 //! ([`agentd_keeper::standby`]).
 //!
-//! A launch reserves a keeper before it builds the environment. It gets the spare one, or starts one that is ready when
-//! the environment is built. The spare is started again when no launch has been in progress for a moment.
+//! A launch reserves a keeper before it builds the environment. It gets the spare keeper, or starts another meanwhile.
+//! The spare is started again when no launch has been in progress for a moment.
 
 use std::io;
 use std::os::fd::OwnedFd;
