@@ -23,6 +23,8 @@ use crate::fetch::is_gone;
 use crate::recent::{Era, Item, LONGEST, Shared};
 use crate::store::{Marks, Store, StoreError};
 
+/// Duration for which notes gather while the feed has no reader. The events of a launch are then few appends.
+const GATHER: Duration = Duration::from_millis(20);
 /// Pause before another attempt after a failure.
 const AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of events of one session that are appended at once.
@@ -89,6 +91,9 @@ impl FeedWriter {
             if self.pending.closed {
                 self.end();
                 return;
+            }
+            if self.shared.watchers() == 0 {
+                self.changes.gather(GATHER);
             }
         }
     }

@@ -20,6 +20,8 @@ const NOTICES: usize = 1024;
 pub struct Changes {
     noted: Mutex<Noted>,
     arrived: Condvar,
+    /// Signalled when notes are no longer gathered.
+    hurried: Condvar,
 }
 
 /// Everything that was noted since the last look.
@@ -79,6 +81,7 @@ impl Changes {
         let mut noted = self.lock();
         noted.closed = true;
         self.arrive(&mut noted);
+        self.hurried.notify_one();
     }
 
     /// Returns a receiver that completes when everything noted before was looked at.
@@ -87,6 +90,7 @@ impl Changes {
         let mut noted = self.lock();
         noted.barriers.push(sender);
         self.arrive(&mut noted);
+        self.hurried.notify_one();
         receiver
     }
 
@@ -102,6 +106,13 @@ impl Changes {
         }
         let (whole, closed) = (noted.whole, noted.closed);
         std::mem::replace(&mut *noted, Noted { whole, closed, ..Noted::default() })
+    }
+
+    /// Lets notes gather for `time`. Returns early for a caller of [`Changes::barrier`], and when the daemon ends.
+    /// Blocks the thread.
+    pub fn gather(&self, time: Duration) {
+        let waits = |noted: &mut Noted| noted.barriers.is_empty() && !noted.closed;
+        let _gathered = self.hurried.wait_timeout_while(self.lock(), time, waits);
     }
 
     fn arrive(&self, noted: &mut Noted) {
@@ -128,9 +139,29 @@ impl Noted {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use agentd_api::feed::DrainUndone;
 
     use super::*;
+
+    #[test]
+    fn notes_gather_until_a_caller_waits_for_them_or_the_daemon_ends() {
+        let changes = Changes::default();
+        changes.touch(&"abcdefghjkmn".parse().unwrap());
+        let time = Duration::from_millis(20);
+        let begun = Instant::now();
+        changes.gather(time);
+        assert!(begun.elapsed() >= time, "a touched session does not end it");
+        let long = Duration::from_mins(1);
+        let begun = Instant::now();
+        let _barrier = changes.barrier();
+        changes.gather(long);
+        assert_eq!(changes.wait(None).touched.len(), 1);
+        changes.close();
+        changes.gather(long);
+        assert!(begun.elapsed() < long);
+    }
 
     #[test]
     fn notes_are_merged_bounded_and_taken_once() {
