@@ -15,7 +15,7 @@ use std::{fmt, io};
 
 use memmap2::MmapMut;
 use nix::sys::statfs::statfs;
-use wasmtime::{Config, ModuleVersionStrategy};
+use wasmtime::{Config, ModuleVersionStrategy, OptLevel, RegallocAlgorithm};
 
 use crate::limits::STACK;
 
@@ -32,6 +32,10 @@ pub enum Code {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither \"native\" nor \"interpreted\"")]
 pub struct UnknownCode(String);
+
+/// Maximum length in bytes of a component that is compiled without optimisation, which halves the time. A call of such
+/// a plugin spends its time in the interface. Larger ones contain interpreters of languages.
+const SMALL: usize = 256 << 10;
 
 /// Returns the name of the kind, as `agentd compile --code` takes it.
 impl Code {
@@ -51,13 +55,16 @@ impl Code {
     }
 
     /// Returns the engine settings. The compiler's engine and the daemon's must share them, except that only
-    /// the compiler's has a compiler.
-    pub(crate) fn engine_config(self, compiler: bool) -> wasmtime::Result<Config> {
+    /// the compiler's has a compiler, for a component of `length` bytes.
+    pub(crate) fn engine_config(self, length: Option<usize>) -> wasmtime::Result<Config> {
         let mut config = Config::new();
         if self == Self::Interpreted {
             config.target("pulley64")?;
         }
-        config.enable_compiler(compiler).epoch_interruption(true).max_wasm_stack(STACK).wasm_memory64(false);
+        config.enable_compiler(length.is_some()).epoch_interruption(true).max_wasm_stack(STACK).wasm_memory64(false);
+        if length.is_some_and(|length| length <= SMALL) {
+            config.cranelift_opt_level(OptLevel::None).cranelift_regalloc_algorithm(RegallocAlgorithm::SinglePass);
+        }
         config.module_version(ModuleVersionStrategy::Custom(version()))?;
         Ok(config)
     }

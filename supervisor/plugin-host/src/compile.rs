@@ -97,9 +97,9 @@ pub fn compile(way: &CompileFiles, code: Code) -> Result<(), CompileError> {
         // Without this thread, the parent would take a long compilation for a hanging one.
         let _ = thread::Builder::new().stack_size(STACK).spawn(report_progress);
     }
-    let config = code.engine_config(true).map_err(|error| CompileError::Engine(error.into()))?;
-    let engine = Engine::new(&config).map_err(|error| CompileError::Engine(error.into()))?;
     let bytes = way.read()?;
+    let config = code.engine_config(Some(bytes.len())).map_err(|error| CompileError::Engine(error.into()))?;
+    let engine = Engine::new(&config).map_err(|error| CompileError::Engine(error.into()))?;
     let code = engine.precompile_component(&bytes).map_err(|error| CompileError::Component(error.into()))?;
     way.write(&code)
 }

@@ -152,7 +152,7 @@ impl Host {
         let unusable = |source| HostError::Cache { path: cache.clone(), source };
         Cache::make_private(&cache).map_err(unusable)?;
         let code = code.unwrap_or_else(|| find_out(&cache));
-        let engine = code.engine_config(false).and_then(|config| Engine::new(&config));
+        let engine = code.engine_config(None).and_then(|config| Engine::new(&config));
         let engine = engine.map_err(|error| HostError::Engine(error.into()))?;
         let ticker = Arc::new(Ticker::start(engine.clone()).map_err(HostError::Clock)?);
         let compiler = Compiler { program: compiler, code, limits: compile_limits };
