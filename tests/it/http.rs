@@ -1,9 +1,13 @@
 //! The control endpoint refuses what it must, in the form it promised, and nothing changes by it.
 
+use std::time::Duration;
+
 use agentd_api::problem::Problem;
 use agentd_api::session::{SessionView, WholeList};
 use agentd_api::{Code, Route};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
 
 use crate::harness::Daemon;
 
@@ -183,6 +187,26 @@ async fn a_request_cut_anywhere_creates_nothing() {
         drop(stream);
     }
     assert_eq!(everything(&daemon).await.1, Vec::<std::path::PathBuf>::new());
+}
+
+/// Clients like Python's http.client send the head and the body apart.
+#[tokio::test]
+async fn a_request_is_answered_after_its_body_also_if_the_route_reads_none() {
+    let daemon = Daemon::start().await;
+    let mut stream = UnixStream::connect(daemon.client.socket()).await.expect("it listens");
+    let head = "POST /v1/reload?dry_run=true HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n";
+    // A second request on the same connection shows that the daemon has not closed it.
+    for _ in 0..2 {
+        stream.write_all(head.as_bytes()).await.expect("it is open");
+        let early = tokio::time::timeout(Duration::from_millis(200), stream.readable()).await;
+        assert!(early.is_err(), "an answer before the body");
+        stream.write_all(b"{}").await.expect("it is open");
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"}") && !answer.ends_with(b"}\n") {
+            assert_ne!(stream.read_buf(&mut answer).await.expect("it is open"), 0, "closed");
+        }
+        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
+    }
 }
 
 #[tokio::test]

@@ -285,6 +285,17 @@ where
     }
 }
 
+/// Maximum length in bytes, and time limit, of a body that no route reads.
+const UNREAD: (usize, Duration) = (64 << 10, Duration::from_secs(1));
+
+/// Reads a body that the route does not need. Otherwise hyper closes the connection after an answer that precedes the
+/// body. A client that is still sending may then not see the answer.
+pub(super) async fn discard(body: &mut Incoming) {
+    let (longest, time) = UNREAD;
+    // The answer does not depend on the body.
+    let _ = whole(body, longest, time).await;
+}
+
 /// Reads and parses the body of a request.
 pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
     read_up_to(context, request, context.generation.config.limits.body).await

@@ -173,7 +173,7 @@ static REQUESTS: AtomicU64 = AtomicU64::new(1);
 pub(crate) async fn answer(
     mut context: Context,
     admission: Admission,
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response<Body>, Infallible> {
     let begun = Instant::now();
     let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
@@ -184,6 +184,9 @@ pub(crate) async fn answer(
     // The log has these fields in each line about the request.
     let span = || tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
     let admitted = admission.check(&request).map(|grant| context.grant = grant);
+    if route.is_none_or(|route| route.body().is_none()) {
+        handlers::discard(request.body_mut()).await;
+    }
     let answered = match admit(&context, admitted, route, named.as_ref()).await {
         Ok(route) => {
             if let Some(kept) = list::kept(&context, route, request.uri(), request.headers()) {
