@@ -30,7 +30,7 @@ pub enum Role {
 /// Usage text of the binary.
 pub const USAGE: &str = "agentd-keeper hold --session ID --launch N --state DIRECTORY --socket PATH
                    [--rotate BYTES] [--keep BYTES|all] [--sync never|asked|always] [--orphan-ttl SECONDS] [--core BYTES]
-agentd-keeper standby [ROOM]
+agentd-keeper standby [ROOM ...]
 agentd-keeper run
 agentd-keeper look SECONDS
 agentd-keeper dump-environment FD|PATH [LABEL]
@@ -58,8 +58,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
     let parsed = match role.to_str() {
         Some("hold") => return hold(args).map(Role::Hold),
         Some("standby") => {
-            // The argument is only room for the later command line.
-            let _room = args.next();
+            // The arguments are only room for the later command line.
+            args.by_ref().for_each(drop);
             Role::Standby
         }
         Some("run") => Role::Run,
@@ -155,9 +155,16 @@ fn hold(mut args: impl Iterator<Item = OsString>) -> Result<HoldArgs, UsageError
 /// Length in bytes of the command line that a keeper in standby can take over, with a NUL behind each argument.
 pub const ROOM: usize = 1024;
 
-/// Returns the arguments that start a keeper in standby. The last one makes room for its later command line.
+/// Returns the arguments that start a keeper in standby for any session. The last one makes room for its later command
+/// line.
 pub fn standby_arguments() -> [OsString; 2] {
     ["standby".into(), " ".repeat(ROOM).into()]
+}
+
+/// Returns the arguments that start a keeper in standby for one session. Until it holds the session, its role is the
+/// first argument.
+pub fn standby_for(args: &HoldArgs) -> Vec<OsString> {
+    std::iter::once("standby".into()).chain(args.arguments()).collect()
 }
 
 /// Value of `--keep` for a journal whose segments are never removed.

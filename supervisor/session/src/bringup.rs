@@ -187,7 +187,7 @@ async fn steps(
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
-    let keeper = plan.daemon.launcher.reserve();
+    let keeper = plan.daemon.launcher.reserve(&plan.id, &plan.keeper, &plan.unit);
     let in_environment = info_span!(target: TARGET, "environment");
     let provided = Box::pin(environment::provide_environment(plan, report)).instrument(in_environment);
     let ProvidedEnvironment { built, without, mcp_secrets, inspection } = provided.await?;

@@ -31,6 +31,34 @@ async fn a_session_is_a_unit_of_its_own_that_a_stop_of_the_service_leaves_and_it
     assert!(!lab.try_worker(&["pgrep", "-x", "scripted-agent"]).status.success(), "an agent is left");
 }
 
+#[tokio::test]
+async fn a_unit_starts_beside_the_environment_and_ends_with_a_launch_that_fails() {
+    let Some(()) = require::systemd() else { return };
+    let lab = Lab::boot().await;
+    let id = lab.session();
+    let unit = format!("agentd-session-{id}.service");
+    let property = |name: &str| lab.systemctl(&["show", "--value", "-p", name, &unit]);
+    let started = property("ExecStart");
+    assert!(started.contains(&format!("/agentd-keeper standby hold --session {id} ")), "{started}");
+    // The process shows its present role.
+    let shown = lab.worker(&["ps", "-o", "args=", "-p", property("MainPID").trim()]);
+    assert!(shown.contains(&format!("/agentd-keeper hold --session {id} ")), "{shown}");
+    lab.worker(&["agentctl", "stop", id.as_str()]);
+
+    let script = "/home/worker/.config/agentd/env-setup.sh";
+    lab.write(script, "exit 3\n");
+    let failed = lab.try_worker(&["agentctl", "resume", id.as_str()]);
+    let said = String::from_utf8_lossy(&failed.stderr);
+    assert!(!failed.status.success() && said.contains("ended with status 3"), "{failed:?}");
+    until("the unit of the failed launch is gone", || {
+        !lab.systemctl(&["list-units", "--all", "agentd-session-*"]).contains(&unit)
+    })
+    .await;
+    lab.write(script, "export FIXED=yes\n");
+    lab.worker(&["agentctl", "resume", id.as_str()]);
+    assert!(property("ExecStart").contains(" standby hold "));
+}
+
 /// Sends a request, which starts a daemon, and waits until the turn has ended.
 async fn turn_ends_after_a_look(lab: &Lab, id: &SessionId) {
     lab.agentctl(&["show", id.as_str()]);

@@ -104,12 +104,12 @@ impl Link {
         Self::greeted(stream, peer, socket, patience).await
     }
 
-    /// Gives a keeper in standby the arguments of its session, and waits for its greeting. Returns `None` if the
-    /// process has ended before.
+    /// Gives a keeper in standby the arguments of its session, and waits for its greeting. `pid` is its process, if
+    /// that is known. Returns `None` if the process has ended before.
     #[boxed]
     pub(super) async fn begin(
         mut stream: UnixStream,
-        pid: u32,
+        pid: Option<u32>,
         begin: &Begin,
         socket: &Path,
         patience: &KeeperLimits,
@@ -120,7 +120,7 @@ impl Link {
         let limit = HELLO.min(patience.answer);
         tokio::select! {
             biased;
-            link = Self::greeted(stream, Some(pid), socket, patience) => link.map(Some),
+            link = Self::greeted(stream, pid, socket, patience) => link.map(Some),
             () = patience.over(limit) => Err(LinkError::Silent { limit }),
         }
     }

@@ -25,7 +25,6 @@ use async_recursion::async_recursion as boxed;
 pub(crate) use connection::Connection;
 pub use keepers::Keepers;
 pub use link::{KeeperLimits, Link, LinkError};
-pub(crate) use standby::Reservation;
 pub(crate) use timers::{ScheduleTimer, TimerNames};
 pub use unit::Unit;
 
@@ -33,7 +32,8 @@ use crate::pulse;
 use agentd_config::Manager;
 use agentd_host::directories::{DirectoryError, make_private};
 use agentd_host::platform;
-use standby::{Standby, Standbys};
+use standby::{ReservedProcess, Standby, Standbys};
+use systemd::ReservedUnit;
 
 /// Starts keepers.
 #[derive(Debug)]
@@ -50,6 +50,13 @@ pub struct Launcher {
 enum Backend {
     Detached,
     Systemd(systemd::Units),
+}
+
+/// A keeper that waits for the session of one launch. Dropping the value ends a keeper that was not used.
+#[derive(Debug)]
+pub(crate) enum Reservation {
+    Process(Box<ReservedProcess>),
+    Unit(ReservedUnit),
 }
 
 /// Error of the start of a keeper.
@@ -137,34 +144,38 @@ impl Launcher {
 
     /// Sets whether a keeper in standby is kept for the next launch.
     pub fn keep_spare(&self, keeps: bool) {
-        self.standbys.keep_spare(keeps && self.has_standby());
+        // A unit cannot be renamed, and belongs to one session from its start.
+        self.standbys.keep_spare(keeps && self.has_processes());
     }
 
-    /// Reports whether a keeper can be started before its session is known. A unit gets its name when it is started.
-    fn has_standby(&self) -> bool {
+    /// Reports whether keepers are processes that can be started before their session is known.
+    fn has_processes(&self) -> bool {
         cfg!(target_os = "linux") && matches!(self.backend, Backend::Detached)
     }
 
     /// Reserves a keeper for a launch, which then does not wait for the start of a process.
-    pub(crate) fn reserve(&self) -> Option<Reservation> {
-        self.has_standby().then(|| self.standbys.reserve())
+    pub(crate) fn reserve(&self, id: &SessionId, args: &HoldArgs, unit: &Unit) -> Option<Reservation> {
+        match &self.backend {
+            Backend::Detached => self.has_processes().then(|| Reservation::Process(Box::new(self.standbys.reserve()))),
+            // The launch starts a unit later, and reports its error.
+            Backend::Systemd(units) => units.reserve(id, &self.keeper, args, unit).ok().map(Reservation::Unit),
+        }
     }
 
     /// Gives the session to a keeper in standby. Returns `None` if that is not possible.
     async fn start_reserved(
         &self,
-        reserved: &mut Reservation,
+        reserved: &mut ReservedProcess,
         args: &HoldArgs,
         patience: &KeeperLimits,
     ) -> Result<Option<Link>, LaunchError> {
-        let arguments = args.arguments();
+        let begin = begin(args);
         // The process shows the arguments in place of its own, by which it is found when it does not answer.
-        if arguments.iter().map(|argument| argument.len() + 1).sum::<usize>() > ROOM {
+        if begin.arguments.iter().map(|argument| argument.as_bytes().len() + 1).sum::<usize>() > ROOM {
             return Ok(None);
         }
         let Some(Standby { process, stream, .. }) = reserved.take() else { return Ok(None) };
-        let begin = Begin { arguments: arguments.into_iter().map(ByteString::from).collect() };
-        match Link::begin(stream, process.pid, &begin, &args.socket, patience).await {
+        match Link::begin(stream, Some(process.pid), &begin, &args.socket, patience).await {
             Err(error @ (LinkError::Silent { .. } | LinkError::NoHello { .. })) => {
                 tracing::warn!(%error, pid = process.pid, "a keeper in standby does not answer and is killed");
                 // Another keeper needs the lock of the journal, which this one may hold.
@@ -172,6 +183,37 @@ impl Launcher {
                 Ok(None)
             }
             link => Ok(link?),
+        }
+    }
+
+    /// Gives the session to the keeper of its unit. Returns `None` if the unit did not start or does not answer.
+    async fn start_unit(
+        &self,
+        (units, reserved): (&systemd::Units, ReservedUnit),
+        id: &SessionId,
+        args: &HoldArgs,
+        patience: &KeeperLimits,
+    ) -> Result<Option<Link>, LaunchError> {
+        let begun = match pulse::elsewhere(reserved.connection()).await {
+            Ok(stream) => Link::begin(stream, None, &begin(args), &args.socket, patience).await,
+            Err(error) => {
+                tracing::debug!(error = &error as &dyn std::error::Error, "cannot start a unit in standby");
+                return Ok(None);
+            }
+        };
+        match begun {
+            Ok(Some(mut link)) => {
+                // No other process of the unit exists before the agent.
+                let pid = link.hello.pid;
+                link.peer = (platform::unit_of(pid, UNIT_PREFIX) == Some(systemd::unit_name(id))).then_some(pid);
+                Ok(Some(link))
+            }
+            Ok(None) | Err(LinkError::Silent { .. } | LinkError::NoHello { .. }) => {
+                tracing::warn!(agentd.session = %id, "the keeper of a unit does not answer and is killed");
+                pulse::elsewhere(units.kill(id)).await;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -192,7 +234,7 @@ impl Launcher {
             Backend::Detached => {
                 // The keeper inherits the daemon's limit on core files, which must not apply to an agent.
                 let args = HoldArgs { core: agentd_keeper::private::core_limit(), ..args.clone() };
-                if let Some(mut reserved) = reserved
+                if let Some(Reservation::Process(mut reserved)) = reserved
                     && let Some(link) = self.start_reserved(&mut reserved, &args, patience).await?
                 {
                     self.note_keeper(&link, id);
@@ -201,9 +243,14 @@ impl Launcher {
                 detached::start(&self.keeper, &args.arguments(), &log)?;
             }
             Backend::Systemd(units) => {
-                let arguments = args.arguments();
+                if let Some(Reservation::Unit(reserved)) = reserved
+                    && let Some(link) = self.start_unit((units, reserved), id, args, patience).await?
+                {
+                    self.note_keeper(&link, id);
+                    return Ok(link);
+                }
                 let _ = std::fs::remove_file(&log);
-                pulse::elsewhere(units.start(id, &self.keeper, &arguments, unit)).await?;
+                pulse::elsewhere(units.start(id, (&self.keeper, &args.arguments()), unit, None)).await?;
             }
         }
         let begun = Instant::now();
@@ -273,4 +320,9 @@ impl Launcher {
             pulse::elsewhere(units.kill(id)).await;
         }
     }
+}
+
+/// Returns the message that gives a keeper in standby its session.
+fn begin(args: &HoldArgs) -> Begin {
+    Begin { arguments: args.arguments().into_iter().map(ByteString::from).collect() }
 }

@@ -82,9 +82,9 @@ impl Drop for StandbyProcess {
     }
 }
 
-/// A keeper for one launch. Dropping the value ends a keeper that was not used.
+/// A keeper's process for one launch. Dropping the value ends a process that was not used.
 #[derive(Debug)]
-pub(crate) struct Reservation {
+pub(crate) struct ReservedProcess {
     standbys: Standbys,
     standby: Option<Standby>,
 }
@@ -110,7 +110,7 @@ impl Standbys {
     }
 
     /// Takes the spare keeper, or starts one.
-    pub(super) fn reserve(&self) -> Reservation {
+    pub(super) fn reserve(&self) -> ReservedProcess {
         let spare = {
             let mut state = self.state();
             state.launches += 1;
@@ -125,7 +125,7 @@ impl Standbys {
                 None
             }
         });
-        Reservation { standbys: self.clone(), standby }
+        ReservedProcess { standbys: self.clone(), standby }
     }
 
     /// Starts the spare keeper in a task, unless a launch begins before the time is over.
@@ -146,14 +146,14 @@ impl Standbys {
     }
 }
 
-impl Reservation {
+impl ReservedProcess {
     /// Returns the keeper, if it could be started.
     pub(super) fn take(&mut self) -> Option<Standby> {
         self.standby.take()
     }
 }
 
-impl Drop for Reservation {
+impl Drop for ReservedProcess {
     fn drop(&mut self) {
         let mut state = self.standbys.state();
         state.launches -= 1;

@@ -6,21 +6,41 @@
 //! its usual path. Root's agentd outside of a user manager uses the system manager.
 
 use std::ffi::OsString;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use agentd_keeper::caller::UNIT_PREFIX;
+use agentd_keeper::cli;
+use agentd_keeper::protocol::HoldArgs;
+use tokio::net::UnixStream;
 use tokio::sync::Mutex;
+use tokio::task::JoinHandle;
 use zbus::conn::Builder;
-use zbus::{Connection, Message, Variant};
+use zbus::{Connection, Fd, Message, Variant};
 
 use super::{LaunchError, Unit};
 
-/// Connection to the manager that runs the keepers. It is opened on demand.
-#[derive(Debug)]
+/// Connection to the manager that runs the keepers. It is opened on demand. Cheap to clone.
+#[derive(Debug, Clone)]
 pub(super) struct Units {
-    bus: Mutex<Option<Connection>>,
+    bus: Arc<Mutex<Option<Connection>>>,
 }
+
+/// A unit whose keeper waits for its session on stdin ([`agentd_keeper::standby`]). Dropping the value ends the unit,
+/// since the keeper exits when the connection is closed.
+#[derive(Debug)]
+pub(crate) struct ReservedUnit {
+    stream: UnixStream,
+    started: JoinHandle<Result<(), LaunchError>>,
+}
+
+/// Time that the manager has to end a unit of the same name, whose keeper got no session.
+const ENDS: Duration = Duration::from_secs(2);
+/// Pause before the manager is asked again.
+const AGAIN: Duration = Duration::from_millis(10);
 
 /// The slice of all session units, so that they can be limited and accounted together. It exists also without its
 /// file, units/systemd/user/agentd-sessions.slice.
@@ -54,7 +74,7 @@ fn bus(of_user_manager: bool, uid: u32) -> Bus {
 
 impl Units {
     pub(super) fn new() -> Self {
-        Self { bus: Mutex::new(None) }
+        Self { bus: Arc::default() }
     }
 
     /// Returns the connection to the manager, and reconnects when it was closed: a user manager may end while
@@ -99,12 +119,35 @@ impl Units {
         answered.map(drop).map_err(|source| LaunchError::Bus { source })
     }
 
-    pub(super) async fn start(
+    /// Begins to start the unit of a keeper that waits for its session.
+    ///
+    /// # Errors
+    ///
+    /// There is no socket pair. That the unit cannot be started is an error of [`ReservedUnit::connection`].
+    pub(super) fn reserve(
         &self,
         id: &SessionId,
         keeper: &Path,
-        arguments: &[OsString],
+        args: &HoldArgs,
         of: &Unit,
+    ) -> std::io::Result<ReservedUnit> {
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let stream = UnixStream::from_std(ours)?;
+        let (units, id, keeper, of) = (self.clone(), id.clone(), keeper.to_owned(), of.clone());
+        let arguments = cli::standby_for(args);
+        let started =
+            tokio::spawn(async move { units.start(&id, (&keeper, &arguments), &of, Some(theirs.into())).await });
+        Ok(ReservedUnit { stream, started })
+    }
+
+    /// Starts a unit. Its stdin is `stdin`, or else empty.
+    pub(super) async fn start(
+        &self,
+        id: &SessionId,
+        (keeper, arguments): (&Path, &[OsString]),
+        of: &Unit,
+        stdin: Option<OwnedFd>,
     ) -> Result<(), LaunchError> {
         let unit = unit_name(id);
         let program = keeper.display().to_string();
@@ -138,9 +181,16 @@ impl Units {
         properties.extend(of.memory.map(|bytes| ("MemoryMax", bytes.into())));
         properties.extend(of.tasks.map(|tasks| ("TasksMax", tasks.into())));
         properties.extend(of.cpu_weight.map(|weight| ("CPUWeight", u64::from(u16::from(weight)).into())));
+        properties.extend(stdin.as_ref().map(|fd| ("StandardInputFileDescriptor", Fd::from(fd.as_fd()).into())));
         let auxiliary: Vec<(&str, Vec<(&str, Variant<'_>)>)> = Vec::new();
         let arguments = (unit.as_str(), "fail", properties, auxiliary);
-        self.call(&unit, "StartTransientUnit", &arguments).await.map(drop)
+        let begun = Instant::now();
+        loop {
+            match self.call(&unit, "StartTransientUnit", &arguments).await {
+                Err(error) if exists(&error) && begun.elapsed() < ENDS => tokio::time::sleep(AGAIN).await,
+                started => return started.map(drop),
+            }
+        }
     }
 
     /// Stops the unit. That the unit does not exist is the usual case.
@@ -161,6 +211,24 @@ impl Units {
             tracing::debug!(agentd.session = %id, error, "no unit to kill");
         }
     }
+}
+
+impl ReservedUnit {
+    /// Returns the connection to the keeper when the manager has accepted the unit.
+    pub(super) async fn connection(self) -> Result<UnixStream, LaunchError> {
+        match self.started.await.map_err(tokio::task::JoinError::try_into_panic) {
+            Ok(started) => started.map(|()| self.stream),
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime is ending, and this task with it.
+            Err(Err(_cancelled)) => std::future::pending().await,
+        }
+    }
+}
+
+/// Reports whether the manager still has a unit of this name.
+fn exists(error: &LaunchError) -> bool {
+    let LaunchError::Unit { source: zbus::Error::MethodError(name, ..), .. } = error else { return false };
+    name.as_str() == "org.freedesktop.systemd1.UnitExists"
 }
 
 #[cfg(test)]
