@@ -90,6 +90,7 @@ impl Sessions {
             return Err(not_removed(error));
         }
         generation.environments.forget(session.id());
+        generation.daemon.launcher.keepers().leave(session.id());
         generation.daemon.changes.removed(session.id());
         fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
         remove_files(Some(directories.session_runtime(session.id())), aside).await
