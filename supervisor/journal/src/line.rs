@@ -47,6 +47,12 @@ pub(crate) fn seq(line: &[u8]) -> Option<u64> {
     None
 }
 
+/// Returns the rest of a line after its `seq`.
+pub(crate) fn after_seq(line: &[u8]) -> &[u8] {
+    let digits = line.get(PREFIX.len()..).unwrap_or_default();
+    &digits[digits.iter().take_while(|byte| byte.is_ascii_digit()).count()..]
+}
+
 /// Parses the whole line and returns its `seq` if the line is a valid record.
 pub(crate) fn valid(line: &[u8]) -> Option<u64> {
     let envelope: Envelope<'_> = serde_json::from_slice(line).ok()?;
@@ -66,23 +72,24 @@ pub(crate) fn stamp(time: Timestamp) -> String {
     format!("{time:.6}")
 }
 
-/// Writes one record and its newline.
-pub(crate) fn write(to: &mut Vec<u8>, seq: u64, stamp: &str, record: &Record<'_>) {
+/// Bytes behind the data.
+pub(crate) const END: &[u8] = b"}\n";
+
+/// Writes the beginning of a line, up to the record's data.
+pub(crate) fn begin(to: &mut Vec<u8>, seq: u64, stamp: &str, kind: &str) {
     to.extend_from_slice(PREFIX);
     to.extend_from_slice(itoa::Buffer::new().format(seq).as_bytes());
     to.extend_from_slice(TIME);
     to.extend_from_slice(stamp.as_bytes());
     to.extend_from_slice(b"\",\"kind\":");
-    if is_plain(record.kind.as_bytes()) {
+    if is_plain(kind.as_bytes()) {
         to.push(b'"');
-        to.extend_from_slice(record.kind.as_bytes());
+        to.extend_from_slice(kind.as_bytes());
         to.push(b'"');
     } else {
-        serde_json::to_writer(&mut *to, record.kind).expect("a Vec takes every write, and a str is always JSON");
+        serde_json::to_writer(&mut *to, kind).expect("a Vec takes every write, and a str is always JSON");
     }
     to.extend_from_slice(b",\"data\":");
-    to.extend_from_slice(record.data.get().as_bytes());
-    to.extend_from_slice(b"}\n");
 }
 
 /// Reports whether a kind needs no escaping in a JSON string.
@@ -90,7 +97,7 @@ fn is_plain(kind: &[u8]) -> bool {
     kind.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
 }
 
-/// Splits a line that has the exact form that [`write`] produces. Returns `None` for any other form, which can still
+/// Splits a line that has the exact form that [`begin`] and [`END`] produce. Returns `None` for any other form, which can still
 /// be a valid record.
 pub(crate) fn parts(line: &[u8]) -> Option<Parts<'_>> {
     let rest = line.strip_prefix(PREFIX)?;
@@ -108,6 +115,12 @@ mod tests {
     use serde_json::value::RawValue;
 
     use super::*;
+
+    fn write(to: &mut Vec<u8>, seq: u64, stamp: &str, record: &Record<'_>) {
+        begin(to, seq, stamp, record.kind);
+        to.extend_from_slice(record.data.get().as_bytes());
+        to.extend_from_slice(END);
+    }
 
     #[test]
     fn a_record_is_an_envelope_that_reads_back() {

@@ -21,7 +21,7 @@ use crate::{JOURNAL, line};
 /// Buffer size in bytes of a reader at the end of the journal.
 const SMALL: usize = 4 << 10;
 /// Buffer size in bytes of a reader that catches up.
-const LARGE: usize = 128 << 10;
+const LARGE: usize = 512 << 10;
 /// Number of attempts to take a consistent snapshot while another process removes segments.
 pub(crate) const ATTEMPTS: u32 = 100;
 
@@ -57,6 +57,11 @@ impl<'a> Line<'a> {
     pub fn parts(&self) -> Option<Parts<'a>> {
         line::parts(self.bytes)
     }
+
+    /// Returns the line's bytes after its `seq`: the time, the kind and the data.
+    pub fn after_seq(&self) -> &'a [u8] {
+        line::after_seq(self.bytes)
+    }
 }
 
 /// Reader of a journal from a cursor; see the module comment.
@@ -79,6 +84,8 @@ pub struct Reader {
     last: u64,
     /// `seq` up to which the reader skips records.
     after: u64,
+    /// Whether the reader was at the end of the journal before. Such a reader takes everything new.
+    has_caught_up: bool,
 }
 
 /// Returns the `seq` of the last complete record, or 0 for an empty journal.
@@ -169,8 +176,20 @@ impl Reader {
         };
         let buffer = Vec::new();
         let directory = directory.to_owned();
-        let (start, filled, searched) = (0, 0, 0);
-        Ok(Some(Self { directory, file, path, complete, offset, buffer, start, filled, searched, last: passed, after }))
+        Ok(Some(Self {
+            directory,
+            file,
+            path,
+            complete,
+            offset,
+            buffer,
+            start: 0,
+            filled: 0,
+            searched: 0,
+            last: passed,
+            after,
+            has_caught_up: false,
+        }))
     }
 
     /// Returns the next record, or `None` if no further record is complete yet. An incomplete line is not a record.
@@ -210,6 +229,13 @@ impl Reader {
     /// opened after.
     pub fn position(&self) -> u64 {
         self.last.max(self.after)
+    }
+
+    /// Returns the lines of the next records, as far as they were read already. A line that was read in part is left
+    /// out.
+    pub fn ahead(&self) -> &[u8] {
+        let bytes = &self.buffer[self.start..self.filled];
+        &bytes[..memchr::memrchr(b'\n', bytes).map_or(0, |newline| newline + 1)]
     }
 
     /// Returns the buffer position of the next newline, and reads as much as that takes.
@@ -338,6 +364,13 @@ impl Reader {
         self.offset -= (self.filled - self.start) as u64;
         (self.start, self.filled, self.searched) = (0, 0, 0);
         self.buffer = Vec::new();
+        self.has_caught_up = true;
+    }
+
+    /// Returns the number of bytes in the file that were not read.
+    fn new_bytes(&self) -> usize {
+        let length = self.file.metadata().map_or(0, |file| file.len());
+        usize::try_from(length.saturating_sub(self.offset)).unwrap_or(LARGE)
     }
 
     /// Moves the unreturned bytes to the front of the buffer and resizes it. The buffer grows while reads fill it,
@@ -348,6 +381,7 @@ impl Reader {
         self.searched -= self.start;
         (self.start, self.filled) = (0, pending);
         let length = match self.buffer.len() {
+            0 if self.has_caught_up => self.new_bytes().next_multiple_of(SMALL).clamp(SMALL, LARGE),
             0 => SMALL,
             // A long line was returned: shrink the buffer.
             length if length > LARGE && pending < LARGE / 2 => LARGE,

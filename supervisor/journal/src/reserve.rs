@@ -15,6 +15,8 @@ use std::io;
 pub const RESERVE: u64 = 256 << 10;
 /// Number of extra bytes to allocate at once, so that most appends need no fallocate(2).
 const STEP: u64 = 64 << 10;
+/// The same for a long append, because more of them are likely to follow.
+const LONG_STEP: u64 = 4 << 20;
 
 /// Share of the reserve that an append may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,7 +59,9 @@ impl Reserve {
         if wanted <= self.until {
             return Ok(());
         }
-        for until in [wanted + STEP, wanted] {
+        let is_long = self.until > 0 && wanted > self.until + STEP;
+        let step = if is_long { LONG_STEP } else { STEP };
+        for until in [wanted + step, wanted] {
             match allocate(file, self.until.min(end), until) {
                 Ok(()) => {
                     self.until = until;

@@ -4,7 +4,7 @@
 //! write left behind. Before a segment would exceed its size limit, the writer closes it and begins a new one.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, IoSlice, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,10 @@ use crate::repair::{self, Repair};
 use crate::reserve::{self, Reserve, ReserveUse};
 use crate::{JOURNAL, LOCK, NEXT, line, segments};
 
-/// Maximum capacity in bytes of the formatting buffer that is kept between appends.
+/// Capacity in bytes of the formatting buffer that [`Writer::shrink`] leaves.
 const KEPT: usize = 16 << 10;
+/// Average length in bytes of records whose data is written from where it is, without a copy.
+const LONG: usize = 4 << 10;
 
 /// Options of a [`Writer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,18 +176,26 @@ impl Writer {
             let source = io::Error::other(format!("no record number is left after {}", self.last_seq));
             return Err(AppendError::Write { path: self.path.clone(), source });
         }
-        self.buffer.clear();
-        self.buffer.reserve(records.iter().map(line::length).sum());
+        let length: usize = records.iter().map(line::length).sum();
+        let is_long = length / records.len().max(1) >= LONG;
+        let (mut buffer, mut heads) = (std::mem::take(&mut self.buffer), Vec::new());
+        buffer.clear();
+        if !is_long {
+            buffer.reserve(length);
+        }
         let (mut seq, stamp) = (self.last_seq, line::stamp(now));
         for record in records {
             seq += 1;
-            line::write(&mut self.buffer, seq, &stamp, record);
+            line::begin(&mut buffer, seq, &stamp, record.kind);
+            if is_long {
+                heads.push(buffer.len());
+            } else {
+                buffer.extend_from_slice(record.data.get().as_bytes());
+            }
+            buffer.extend_from_slice(line::END);
         }
-        let buffer = std::mem::take(&mut self.buffer);
-        let written = self.write(&buffer, need);
-        if buffer.capacity() <= KEPT {
-            self.buffer = buffer;
-        }
+        let written = self.write(&mut pieces(&buffer, &heads, records), need);
+        self.buffer = buffer;
         match written {
             Ok(()) => {
                 self.last_seq = seq;
@@ -196,6 +206,13 @@ impl Writer {
                 let _ = self.undo_failed_write();
                 Err(AppendError::Write { path: self.path.clone(), source })
             }
+        }
+    }
+
+    /// Releases the memory that long appends need. The writer keeps it until then.
+    pub fn shrink(&mut self) {
+        if self.buffer.capacity() > KEPT {
+            self.buffer = Vec::new();
         }
     }
 
@@ -216,10 +233,10 @@ impl Writer {
         self.sync_files().map_err(|source| AppendError::Sync { path: self.path.clone(), source })
     }
 
-    fn write(&mut self, bytes: &[u8], need: ReserveUse) -> io::Result<()> {
+    fn write(&mut self, pieces: &mut [IoSlice<'_>], need: ReserveUse) -> io::Result<()> {
         self.undo_failed_write()?;
         agentd_fault::at(Point::JournalAppendBefore)?;
-        let length = bytes.len() as u64;
+        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
         let is_full = self.file.is_some() && self.end > 0 && self.end + length > self.options.rotate;
         // The reserve belongs to the current segment, so an append that may use it extends that segment.
         if is_full && need == ReserveUse::Ordinary {
@@ -230,7 +247,7 @@ impl Writer {
         self.reserve.ensure(file, self.end + length, need)?;
         // If a later step fails, the bytes after `end` do not belong to the journal.
         self.dirty = true;
-        file.write_all_at(bytes, self.end)?;
+        write_all(file, pieces, self.end)?;
         self.unsynced = true;
         agentd_fault::at(Point::JournalAppendAfter)?;
         if self.options.sync == Sync::Always {
@@ -239,7 +256,7 @@ impl Writer {
             self.sync_files()?;
         }
         self.dirty = false;
-        self.end += bytes.len() as u64;
+        self.end += length;
         Ok(())
     }
 
@@ -323,6 +340,36 @@ impl Writer {
         self.dirty = false;
         Ok(())
     }
+}
+
+/// Returns the bytes of an append in their order: parts of the buffer, and behind each of its `heads` the data of the
+/// next record. Without heads, the buffer has everything.
+fn pieces<'a>(buffer: &'a [u8], heads: &[usize], records: &[Record<'a>]) -> Vec<IoSlice<'a>> {
+    let mut pieces = Vec::with_capacity(2 * heads.len() + 1);
+    let mut from = 0;
+    for (head, record) in heads.iter().zip(records) {
+        pieces.extend([&buffer[from..*head], record.data.get().as_bytes()].map(IoSlice::new));
+        from = *head;
+    }
+    pieces.push(IoSlice::new(&buffer[from..]));
+    pieces
+}
+
+/// Writes all pieces one after the other, beginning at this offset of the file.
+fn write_all(mut file: &File, mut pieces: &mut [IoSlice<'_>], offset: u64) -> io::Result<()> {
+    if let [whole] = pieces {
+        return file.write_all_at(whole, offset);
+    }
+    file.seek(SeekFrom::Start(offset))?;
+    while !pieces.is_empty() {
+        match file.write_vectored(pieces) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut pieces, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Syncs every record after `known` to the disk with fdatasync(2), also while another process writes the journal.
