@@ -154,7 +154,7 @@ async fn a_keeper_of_another_session_that_answers_in_the_place_of_a_hung_one_is_
         pid: std::process::id(),
         start_time: 0,
         agent_pid: Some(1),
-        tail: Tail { seq: 1, blocked: false, errno: None, ended: false },
+        tail: Tail { seq: 1, blocked: false, errno: None, ended: false, output: None },
     });
     let hello = frame::encode(&hello).unwrap();
     // The thread ends with the test's process, because it waits for connections that no longer arrive.

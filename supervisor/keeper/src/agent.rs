@@ -27,6 +27,7 @@ use crate::log::Log;
 use crate::mask::Mask;
 use crate::mute::{Mute, Verdict};
 use crate::os::{self, Family};
+use crate::output::concerns_the_session;
 use crate::protocol::{self, Fill, Hide, LaunchRecord, NewRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
 use crate::rate::Bucket;
 use crate::spawn::{self, Program, Spawned};
@@ -42,7 +43,7 @@ const LITTLE: usize = 8 << 10;
 /// Read size in bytes that shows an agent blocked by its full pipe. A wider pipe lets the agent and the keeper switch
 /// less often.
 const MUCH: usize = 32 << 10;
-const WIDE: i32 = 256 << 10;
+const WIDE: i32 = 512 << 10;
 /// Length of the pause after a short read.
 const GATHER: Duration = Duration::from_millis(1);
 
@@ -129,18 +130,26 @@ fn spawn_open(record: &LaunchRecord) -> io::Result<Spawned> {
 
 impl Agent {
     /// Reads stdout once and writes the resulting records. Returns the result of the read. With `rest`, an incomplete
-    /// last line becomes a record too.
-    pub(crate) fn read_stdout(&mut self, log: &mut Log, rest: bool) -> Read {
+    /// last line becomes a record too. `is_followed` is whether a daemon follows the journal.
+    pub(crate) fn read_stdout(&mut self, log: &mut Log, rest: bool, is_followed: bool) -> Read {
         let (now, read) = (Instant::now(), self.stdout.read());
         let rest = rest || read == Read::End;
+        let block = self.stdout.lines.block(rest);
+        let is_quiet = is_followed && self.mute.is_none() && !concerns_the_session(block);
+        let block = Block { text: std::str::from_utf8(block).ok(), is_free: self.mask.is_free(block) };
         let mut records = Vec::new();
         for piece in self.stdout.lines.pieces(rest) {
-            stdout_records(piece, &self.mask, &mut self.mute, now, &mut records);
+            stdout_records(piece, block, &self.mask, &mut self.mute, now, &mut records);
         }
-        write_output(log, &records);
+        write_output(log, &records, is_quiet);
         drop(records);
         self.stdout.lines.consume(rest);
         read
+    }
+
+    /// Reports whether a read of stdout has returned any bytes.
+    pub(crate) fn has_spoken(&self) -> bool {
+        self.stdout.has_spoken
     }
 
     /// Reads stderr like [`Agent::read_stdout`], and drops lines above the rate.
@@ -162,7 +171,7 @@ impl Agent {
             let dropped = self.flood.report(now, true);
             records.extend(dropped.map(|dropped| left_out(dropped, self.journald.as_ref())));
         }
-        write_output(log, &records);
+        write_output(log, &records, false);
         drop(records);
         self.stderr.lines.consume(rest);
         read
@@ -233,10 +242,10 @@ fn write(log: &mut Log, records: &[New<'_>]) {
 }
 
 /// Writes the agent's output.
-fn write_output(log: &mut Log, records: &[New<'_>]) {
+fn write_output(log: &mut Log, records: &[New<'_>], is_quiet: bool) {
     let records: Vec<_> = records.iter().map(|(kind, data)| Record { kind, data }).collect();
     match agentd_fault::at(Point::KeeperOutputRead) {
-        Ok(()) => log.write(&records),
+        Ok(()) => log.write_output(&records, is_quiet),
         Err(_) => log.defer(&records),
     }
 }
@@ -262,25 +271,51 @@ fn out<'a>(json: Cow<'a, RawValue>, mask: &Mask) -> New<'a> {
     let Some(hidden) = mask.json(json.get()) else { return (OUT, json) };
     match RawValue::from_string(hidden) {
         Ok(hidden) => (OUT, Cow::Owned(hidden)),
-        Err(_) => text(NOISE, Piece { text: json.get().as_bytes(), cut: 0 }, mask),
+        Err(_) => text(NOISE, Piece { text: json.get().as_bytes(), at: 0, cut: 0 }, mask),
+    }
+}
+
+/// Facts about all lines of one read. To find them out for each line takes longer, because most lines are short.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    /// The lines, if all of them are UTF-8.
+    text: Option<&'a str>,
+    /// Whether no line has a secret.
+    is_free: bool,
+}
+
+impl<'a> Block<'a> {
+    /// Returns the piece if it is a line of JSON.
+    fn json(self, piece: Piece<'a>) -> Option<&'a RawValue> {
+        if piece.cut > 0 {
+            return None;
+        }
+        match self.text.and_then(|text| text.get(piece.at..piece.at + piece.text.len())) {
+            Some(line) => serde_json::from_str(line).ok(),
+            None => serde_json::from_slice(piece.text).ok(),
+        }
+    }
+
+    fn out(self, json: &'a RawValue, mask: &Mask) -> New<'a> {
+        if self.is_free { (OUT, Cow::Borrowed(json)) } else { out(Cow::Borrowed(json), mask) }
     }
 }
 
 fn stdout_records<'a>(
     piece: Piece<'a>,
+    block: Block<'a>,
     mask: &Mask,
     mute: &mut Option<Mute>,
     now: Instant,
     records: &mut Vec<New<'a>>,
 ) {
-    let json = if piece.cut == 0 { serde_json::from_slice::<&RawValue>(piece.text).ok() } else { None };
-    let Some(json) = json else { return records.push(text(NOISE, piece, mask)) };
+    let Some(json) = block.json(piece) else { return records.push(text(NOISE, piece, mask)) };
     match mute.as_mut().map_or(Verdict::Journal, |mute| mute.judge(json, now)) {
-        Verdict::Journal => records.push(out(Cow::Borrowed(json), mask)),
+        Verdict::Journal => records.push(block.out(json, mask)),
         Verdict::Replay | Verdict::Hold => {}
         Verdict::End => {
             end_mute(mute, mask, records);
-            records.push(out(Cow::Borrowed(json), mask));
+            records.push(block.out(json, mask));
         }
     }
 }
@@ -378,6 +413,8 @@ pub(crate) struct Output {
     not_before: Option<Instant>,
     /// Whether the last read returned at least [`LITTLE`] bytes.
     much: bool,
+    /// Whether any bytes were read.
+    has_spoken: bool,
     /// Whether the pipe was given more than the default capacity.
     wide: bool,
     rate: Option<Bucket>,
@@ -386,7 +423,7 @@ pub(crate) struct Output {
 impl Output {
     fn new(pipe: Option<OwnedFd>, limit: u64, rate: Option<Rate>) -> Self {
         let rate = rate.map(|rate| Bucket::new(rate, Instant::now()));
-        Self { pipe, lines: Lines::new(limit), not_before: None, much: false, wide: false, rate }
+        Self { pipe, lines: Lines::new(limit), not_before: None, much: false, has_spoken: false, wide: false, rate }
     }
 
     /// Returns the pipe if it is time to read it, and otherwise the time for that.
@@ -412,6 +449,7 @@ impl Output {
             self.wide = true;
             os::widen(pipe, WIDE);
         }
+        self.has_spoken |= matches!(read, Read::Some(_));
         self.much = matches!(read, Read::Some(n) if n >= LITTLE || self.lines.is_full());
         self.not_before = (matches!(read, Read::Some(_)) && !self.much).then(|| now + GATHER);
         if let (Read::Some(n), Some(rate)) = (read, &mut self.rate) {

@@ -19,8 +19,11 @@ use crate::wait::{self, Read};
 /// Maximum number of unread answers before the keeper stops reading requests.
 const UNREAD: usize = 64 << 10;
 
+/// Maximum number of reads of requests before the agent gets its turn.
+const READS: usize = 8;
+
 /// Interval of reports while the journal grows continuously.
-const PACE: Duration = Duration::from_millis(2);
+const PACE: Duration = Duration::from_millis(8);
 
 /// Connection of one daemon.
 #[derive(Debug)]
@@ -74,11 +77,22 @@ impl Connection {
         if self.out.len() >= UNREAD {
             return;
         }
-        let mut block = [0; 16 << 10];
-        match wait::read(&self.stream, &mut block) {
-            Ok(Read::Some(n)) => self.decoder.extend(&block[..n]),
-            Ok(Read::Nothing) => {}
-            Ok(Read::End) | Err(_) => self.ended = true,
+        // A larger block on the stack would stay in the memory of an idle keeper.
+        let mut block = [0; 4 << 10];
+        for _ in 0..READS {
+            match wait::read(&self.stream, &mut block) {
+                Ok(Read::Some(n)) => {
+                    self.decoder.extend(&block[..n]);
+                    if n < block.len() {
+                        return;
+                    }
+                }
+                Ok(Read::Nothing) => return,
+                Ok(Read::End) | Err(_) => {
+                    self.ended = true;
+                    return;
+                }
+            }
         }
     }
 

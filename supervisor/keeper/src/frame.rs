@@ -148,7 +148,9 @@ mod tests {
 
     #[test]
     fn a_stream_that_ends_within_a_frame_is_an_error() {
-        let frame = encode(&FromKeeper::Grown(Tail { seq: 3, blocked: false, errno: None, ended: false })).unwrap();
+        let frame =
+            encode(&FromKeeper::Grown(Tail { seq: 3, blocked: false, errno: None, ended: false, output: None }))
+                .unwrap();
         for length in 1..frame.len() {
             assert!(matches!(read::<FromKeeper>(&mut &frame[..length]), Err(FrameError::Cut)), "{length}");
         }

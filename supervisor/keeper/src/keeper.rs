@@ -67,6 +67,9 @@ pub(crate) struct Keeper<'a> {
     machine: Machine,
     deadline: Option<Instant>,
     agent: Option<Agent>,
+    /// Whether the memory of the launch is still to be released. That waits for the agent's first output, so that the
+    /// agent does not wait.
+    has_launched: bool,
     watch: Option<Watch>,
     /// Memory counters of the keeper's own cgroup, if it has one.
     memory: Option<Memory>,
@@ -96,6 +99,7 @@ impl<'a> Keeper<'a> {
             machine,
             deadline: None,
             agent: None,
+            has_launched: false,
             watch: None,
             memory: None,
             alone_since: Some(Instant::now()),
@@ -112,6 +116,9 @@ impl<'a> Keeper<'a> {
     /// Runs until the agent has ended and the daemon was notified, or until no daemon connected in time.
     pub(crate) fn run(mut self) -> io::Result<()> {
         while !self.over {
+            if !self.agent.as_ref().is_some_and(|agent| agent.stdout.has_more()) {
+                self.log.shrink();
+            }
             self.wait()?;
             self.door.look();
             self.accept();
@@ -121,6 +128,10 @@ impl<'a> Keeper<'a> {
             self.read_agent();
             self.note_times();
             self.serve();
+            if self.has_launched && self.agent.as_ref().is_some_and(Agent::has_spoken) {
+                self.has_launched = false;
+                os::release_memory();
+            }
         }
         Ok(())
     }
@@ -244,11 +255,11 @@ impl<'a> Keeper<'a> {
 
     fn read_agent(&mut self) {
         let now = Instant::now();
-        let listens = self.listens();
+        let (listens, is_followed) = (self.listens(), self.connection.is_some());
         let Some(agent) = self.agent.as_mut().filter(|_| listens) else { return };
         let mut ended = false;
         if agent.stdout.due(now).is_ok_and(|pipe| pipe.is_some()) {
-            ended = agent.read_stdout(&mut self.log, false) == Read::End;
+            ended = agent.read_stdout(&mut self.log, false, is_followed) == Read::End;
         }
         // The first read may have found the disk full.
         if !self.log.is_blocked() && agent.stderr.due(now).is_ok_and(|pipe| pipe.is_some()) {
@@ -353,6 +364,7 @@ impl<'a> Keeper<'a> {
             Ok(ToKeeper::Launch(mut record)) => {
                 let answered = self.launch(&record);
                 record.zeroize();
+                self.has_launched = true;
                 answered
             }
             Ok(ToKeeper::Append(append)) => {
@@ -520,10 +532,10 @@ impl<'a> Keeper<'a> {
             }
             agent.stdin.abandon();
             let mut left = DRAIN;
-            while left > 0 && matches!(agent.read_stdout(&mut self.log, false), Read::Some(_)) {
+            while left > 0 && matches!(agent.read_stdout(&mut self.log, false, false), Read::Some(_)) {
                 left -= 1;
             }
-            agent.read_stdout(&mut self.log, true);
+            agent.read_stdout(&mut self.log, true, false);
             let mut left = DRAIN;
             while left > 0 && matches!(agent.read_stderr(&mut self.log, false), Read::Some(_)) {
                 left -= 1;

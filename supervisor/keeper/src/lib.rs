@@ -30,6 +30,7 @@ mod machine;
 pub mod mask;
 mod mute;
 mod os;
+pub mod output;
 pub mod private;
 pub mod protocol;
 mod rate;

@@ -11,12 +11,17 @@ use crate::wait::{self, Read};
 /// Block size in bytes for an agent with little output.
 const SMALL: usize = 4 << 10;
 /// Block size in bytes for an agent with much output. It equals the capacity of the widened pipe.
-const LARGE: usize = 256 << 10;
+const LARGE: usize = 512 << 10;
+
+/// Length of a read in bytes of an agent that prints continuously.
+const MUCH: usize = 8 << 10;
 
 /// One line without its newline, or the rest at the end of the output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece<'a> {
     pub(crate) text: &'a [u8],
+    /// Position of the line in [`Lines::block`].
+    pub(crate) at: usize,
     /// Number of bytes dropped from the end of the line.
     pub(crate) cut: u64,
 }
@@ -28,6 +33,8 @@ pub(crate) struct Lines {
     filled: usize,
     /// See [`Lines::is_full`].
     full: bool,
+    /// Whether the last read returned at least [`MUCH`] bytes, so that the buffer is kept for the next read.
+    much: bool,
     /// Buffer position before which there is no newline.
     searched: usize,
     /// Maximum number of kept bytes of a line.
@@ -39,7 +46,7 @@ pub(crate) struct Lines {
 impl Lines {
     pub(crate) fn new(limit: u64) -> Self {
         let limit = usize::try_from(limit).unwrap_or(usize::MAX).max(1);
-        Self { buffer: Vec::new(), filled: 0, full: false, searched: 0, limit, dropped: 0 }
+        Self { buffer: Vec::new(), filled: 0, full: false, much: false, searched: 0, limit, dropped: 0 }
     }
 
     /// Reads with one read(2).
@@ -49,6 +56,7 @@ impl Lines {
         if let Read::Some(n) = read {
             self.filled += n;
             self.full = self.filled == self.buffer.len();
+            self.much = self.full || n >= MUCH;
         } else if self.filled == 0 {
             self.buffer = Vec::new();
         }
@@ -81,13 +89,21 @@ impl Lines {
         Pieces { lines: self, start: 0, search: self.searched, dropped: self.dropped, rest }
     }
 
+    /// Returns the bytes of all complete lines, with their newlines; with `rest`, also those of the incomplete last
+    /// line.
+    pub(crate) fn block(&self, rest: bool) -> &[u8] {
+        &self.buffer[..if rest { self.filled } else { self.complete() }]
+    }
+
+    /// Returns the end of the last complete line.
+    fn complete(&self) -> usize {
+        let newline = memchr::memrchr(b'\n', &self.buffer[self.searched..self.filled]);
+        newline.map_or(0, |at| self.searched + at + 1)
+    }
+
     /// Removes everything up to the last newline; with `rest`, removes all bytes.
     pub(crate) fn consume(&mut self, rest: bool) {
-        let complete = match memchr::memrchr(b'\n', &self.buffer[self.searched..self.filled]) {
-            _ if rest => self.filled,
-            Some(at) => self.searched + at + 1,
-            None => 0,
-        };
+        let complete = if rest { self.filled } else { self.complete() };
         if complete > 0 {
             self.buffer.copy_within(complete..self.filled, 0);
             self.filled -= complete;
@@ -98,7 +114,7 @@ impl Lines {
             self.filled = self.limit;
         }
         self.searched = self.filled;
-        if self.filled == 0 && !self.full && self.buffer.len() > SMALL {
+        if self.filled == 0 && !self.much && self.buffer.len() > SMALL {
             self.buffer = Vec::new();
         }
     }
@@ -128,10 +144,11 @@ impl<'a> Iterator for Pieces<'a> {
         let line = &buffer[self.start..end];
         let text = &line[..line.len().min(*limit)];
         let cut = self.dropped + (line.len() - text.len()) as u64;
+        let at = self.start;
         self.start = (end + 1).min(*filled);
         self.search = self.start;
         self.dropped = 0;
-        Some(Piece { text, cut })
+        Some(Piece { text, at, cut })
     }
 }
 

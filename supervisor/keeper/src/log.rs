@@ -19,6 +19,7 @@ use serde_json::value::RawValue;
 
 use crate::bound::Bound;
 use crate::essential::is_essential;
+use crate::output::{OutputRun, RULES};
 use crate::protocol::{NewRecord, Tail};
 
 /// Time between a failed write and its retry.
@@ -45,11 +46,25 @@ pub(crate) struct Log {
     errno: Option<i32>,
     /// Whether the agent has ended, so that its last records may use the reserve.
     is_last: bool,
+    /// Whether the output that is being written concerns no rule.
+    is_quiet: bool,
+    /// Output at the end of the journal that concerns no rule.
+    output: Option<OutputRun>,
 }
 
 impl Log {
     pub(crate) fn new(writer: Writer, bound: Bound) -> Self {
-        Self { writer, bound, waiting: VecDeque::new(), unsynced: false, retry_at: None, errno: None, is_last: false }
+        Self {
+            writer,
+            bound,
+            waiting: VecDeque::new(),
+            unsynced: false,
+            retry_at: None,
+            errno: None,
+            is_last: false,
+            is_quiet: false,
+            output: None,
+        }
     }
 
     /// Writes the records, now or as soon as the disk takes them. At the journal's bound, writes only the essential
@@ -66,6 +81,14 @@ impl Log {
         }
         self.say_dropped(now, kept.is_empty());
         self.put(&kept);
+    }
+
+    /// Writes agent output like [`Log::write`]. `is_quiet` is whether all records of the kind `agent.out` concern no
+    /// rule.
+    pub(crate) fn write_output(&mut self, records: &[Record<'_>], is_quiet: bool) {
+        self.is_quiet = is_quiet;
+        self.write(records);
+        self.is_quiet = false;
     }
 
     fn say_dropped(&mut self, now: Instant, quiet: bool) {
@@ -86,6 +109,11 @@ impl Log {
         let own = |record: &Record<'_>| Waiting { kind: record.kind.to_owned(), data: record.data.to_owned() };
         self.waiting.push_back(records.iter().map(own).collect());
         self.retry_at.get_or_insert_with(|| Instant::now() + RETRY);
+    }
+
+    /// Releases memory that only an agent with much output needs.
+    pub(crate) fn shrink(&mut self) {
+        self.writer.shrink();
     }
 
     /// Writes one of the keeper's own records.
@@ -150,7 +178,7 @@ impl Log {
 
     pub(crate) fn tail(&self) -> Tail {
         let errno = self.errno.filter(|_| self.is_blocked());
-        Tail { seq: self.writer.last_seq(), blocked: self.is_blocked(), errno, ended: false }
+        Tail { seq: self.writer.last_seq(), blocked: self.is_blocked(), errno, ended: false, output: self.output }
     }
 
     fn settle(&mut self) -> bool {
@@ -200,9 +228,13 @@ impl Log {
     }
 
     fn append(&mut self, need: ReserveUse, records: &[Record<'_>]) -> Result<u64, AppendError> {
-        let appended = self.writer.append_as(need, Timestamp::now(), records);
+        let now = Timestamp::now();
+        // The time as the records have it.
+        let now = Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now);
+        let appended = self.writer.append_as(need, now, records);
         match &appended {
-            Ok(_) => {
+            Ok(last) => {
+                self.output = self.run_with(records, *last, now);
                 let bytes = records.iter().map(|record| record.data.get().len() as u64).sum();
                 self.bound.grew(Instant::now(), records.len() as u64, bytes);
             }
@@ -210,6 +242,14 @@ impl Log {
             Err(_) => {}
         }
         appended
+    }
+
+    /// Returns the run of output at the end of the journal after these records were appended.
+    fn run_with(&self, records: &[Record<'_>], last: u64, time: Timestamp) -> Option<OutputRun> {
+        let is_quiet = self.is_quiet && records.iter().all(|record| record.kind == "agent.out");
+        let before = last - records.len() as u64;
+        let first = self.output.filter(|run| run.last == before).map_or(before + 1, |run| run.first);
+        is_quiet.then_some(OutputRun { rules: RULES, first, last, time })
     }
 
     fn failed(&mut self, errno: Option<i32>) {
@@ -220,4 +260,38 @@ impl Log {
 
 fn records(batch: &[Waiting]) -> Vec<Record<'_>> {
     batch.iter().map(|waiting| Record { kind: &waiting.kind, data: &waiting.data }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use agentd_journal::Options;
+
+    use super::*;
+    use crate::protocol::JournalSizeLimit;
+
+    #[test]
+    fn a_run_of_output_lasts_until_another_record_and_has_the_time_of_its_last_record() {
+        let directory = tempfile::tempdir().unwrap();
+        let (writer, _) = Writer::open(directory.path(), Options::default()).unwrap();
+        let bound = Bound::new(directory.path().to_owned(), JournalSizeLimit(None), 1 << 20);
+        let mut log = Log::new(writer, bound);
+        let data = RawValue::from_string("{}".to_owned()).unwrap();
+        let (out, noise) = (Record { kind: "agent.out", data: &data }, Record { kind: "agent.noise", data: &data });
+        let run = |log: &Log| log.tail().output.map(|run| (run.first, run.last));
+        log.write_output(&[out], false);
+        assert_eq!(run(&log), None);
+        log.write_output(&[out, out], true);
+        log.write_output(&[out], true);
+        assert_eq!(run(&log), Some((2, 4)));
+        let mut reader = agentd_journal::Reader::open(directory.path(), 3).unwrap();
+        let last = reader.next().unwrap().unwrap();
+        let time: Timestamp = last.parts().unwrap().time.parse().unwrap();
+        assert_eq!(log.tail().output.map(|run| run.time), Some(time));
+        log.write_output(&[out, noise], true);
+        assert_eq!(run(&log), None);
+        log.write_output(&[out], true);
+        assert_eq!(run(&log), Some((7, 7)));
+        log.write(&[out]);
+        assert_eq!(run(&log), None);
+    }
 }

@@ -17,8 +17,9 @@
 use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::ops::Range;
+use std::sync::LazyLock;
 
-use memchr::memmem::{self, Finder};
+use memchr::memmem::Finder;
 use zeroize::Zeroizing;
 
 /// Text that replaces a secret value.
@@ -228,13 +229,19 @@ impl Mask {
         Some(String::from_utf8(hidden).unwrap_or_else(|_| format!("\"{MASK}\"")))
     }
 
+    /// Reports that no line of the block has a secret. Lines for which this is not clear are left to [`Mask::json`].
+    pub(crate) fn is_free(&self, block: &[u8]) -> bool {
+        !has_escaped_characters(block) && !self.suspects(block)
+    }
+
     /// Reports whether there may be a secret. This check is fast and never misses one.
     fn suspects(&self, text: &[u8]) -> bool {
-        let escapes = !self.needles.is_empty() && memchr::memchr(b'\\', text).is_some();
-        let unicode = escapes && memmem::find(text, b"\\u").is_some();
-        if !tokens(text).is_empty() {
+        let escapes = memchr::memchr(b'\\', text).is_some();
+        if has_tokens(text, escapes) {
             return true;
         }
+        let escapes = escapes && !self.needles.is_empty();
+        let unicode = escapes && UNICODE.find(text).is_some();
         self.needles.iter().any(|needle| {
             needle.found_as.find(text).is_some()
                 || (escapes && (unicode || needle.escapable) && needle.is_escaped_in(text))
@@ -325,10 +332,23 @@ impl Character {
     }
 }
 
+static UNICODE: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\u"));
+static SLASH: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\\/"));
+
+/// Reports whether the text has escapes of characters that a token may consist of.
+fn has_escaped_characters(text: &[u8]) -> bool {
+    memchr::memchr(b'\\', text).is_some() && (UNICODE.find(text).is_some() || SLASH.find(text).is_some())
+}
+
+/// Reports whether the text has a token of a known format. `escapes` is whether it has a backslash.
+fn has_tokens(text: &[u8], escapes: bool) -> bool {
+    if escapes { !tokens(text).is_empty() } else { crate::tokens::find(text).next().is_some() }
+}
+
 /// Returns the positions of tokens of a known format, also with JSON escapes (`\u0067hp_`, `\/`).
 fn tokens(text: &[u8]) -> Vec<Range<usize>> {
     let places = |text: &[u8]| crate::tokens::find(text).map(|(place, _)| place).collect();
-    if memmem::find(text, b"\\u").is_none() && memmem::find(text, b"\\/").is_none() {
+    if !has_escaped_characters(text) {
         return places(text);
     }
     let (mut decoded, mut starts, mut at) = (Vec::with_capacity(text.len()), Vec::with_capacity(text.len()), 0);
@@ -404,6 +424,25 @@ mod tests {
             assert_eq!(json(&[secret], &format!("{{\"a\":[{written},1]}}")), r#"{"a":["‹secret›",1]}"#);
         }
         assert_eq!(json(&[secret], &nested), r#""\"‹secret›\"""#);
+    }
+
+    #[test]
+    fn a_block_is_free_only_if_each_line_is() {
+        let secrets = mask(&["hunter2/x"]);
+        let token = crate::tokens::examples().next().unwrap();
+        let free = r#"{"text":"nothing, with \n and \""}"#;
+        for (line, is_free) in [
+            (free, true),
+            (r#"{"text":"hunter2/x"}"#, false),
+            (r#"{"text":"hunter2\/x"}"#, false),
+            (r#"{"text":"\u0068unter2/x"}"#, false),
+            (&format!(r#"["{token}"]"#), false),
+            (&format!(r#"["\u0067{}"]"#, &token[1..]), false),
+        ] {
+            let block = format!("{free}\n{line}\n{free}\n");
+            assert_eq!(secrets.is_free(block.as_bytes()), is_free, "{line}");
+            assert_eq!(secrets.json(line).is_none(), is_free, "{line}");
+        }
     }
 
     #[test]

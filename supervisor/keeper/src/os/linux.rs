@@ -192,6 +192,16 @@ fn children(pid: i32) -> io::Result<Vec<i32>> {
     Ok(children)
 }
 
+/// Returns freed memory to the system. glibc keeps such memory for the process, which has little use for it.
+#[allow(unsafe_code, reason = "nix has no malloc_trim")]
+pub(crate) fn release_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: malloc_trim(3) changes free memory only.
+    unsafe {
+        nix::libc::malloc_trim(0);
+    }
+}
+
 /// Returns the resident memory of a process in bytes, or 0 if it has exited.
 pub(crate) fn resident(pid: i32) -> u64 {
     field(&format!("/proc/{pid}/status"), "VmRSS:").unwrap_or(0)

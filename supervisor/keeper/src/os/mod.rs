@@ -20,8 +20,8 @@ pub(crate) use guard::{attempt, hide, own_program, scope};
 #[cfg(target_os = "linux")]
 pub(crate) use linux::{
     ADOPTS, Family, SOCKET_PATH_MAX, become_expendable, become_subreaper, close_inherited, device, die_with_parent,
-    expendable, make_expendable, pin, proportional, refuse_tracing, reopen, resident, set_command_line, signal,
-    start_time, widen,
+    expendable, make_expendable, pin, proportional, refuse_tracing, release_memory, reopen, resident, set_command_line,
+    signal, start_time, widen,
 };
 #[cfg(target_os = "linux")]
 pub(crate) use linux_tty::{LIMITS, reads_terminal};
@@ -29,7 +29,8 @@ pub(crate) use linux_tty::{LIMITS, reads_terminal};
 pub(crate) use macos::{
     ADOPTS, Family, SOCKET_PATH_MAX, Substitution, attempt, become_expendable, become_subreaper, can_substitute,
     close_inherited, device, die_with_parent, expendable, hide, make_expendable, own_program, pin, proportional,
-    refuse_tracing, reopen, resident, scope, seal, set_command_line, signal, start_time, trace_me, widen,
+    refuse_tracing, release_memory, reopen, resident, scope, seal, set_command_line, signal, start_time, trace_me,
+    widen,
 };
 #[cfg(target_os = "linux")]
 pub(crate) use substitute::{Substitution, can_substitute, seal, trace_me};

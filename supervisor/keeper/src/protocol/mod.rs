@@ -26,6 +26,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use zeroize::Zeroize as _;
 
+use crate::output::OutputRun;
+
 pub use run::{Attributes, ExpectedFile, Limit, RunOutcome, RunRequest, RunResult, Sourced, Terminal, Trace, Typed};
 
 /// Version of this protocol.
@@ -364,6 +366,9 @@ pub struct Tail {
     /// Whether the agent and its tree have ended while `agent.exited` could not be written yet.
     #[serde(default)]
     pub ended: bool,
+    /// The last records, if they are agent output that no rule of the session inspects. The daemon need not read them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<OutputRun>,
 }
 
 /// Answer to [`Append`].

@@ -97,7 +97,7 @@ impl Held {
 }
 
 fn tail(seq: u64) -> Tail {
-    Tail { seq, blocked: false, errno: None, ended: false }
+    Tail { seq, blocked: false, errno: None, ended: false, output: None }
 }
 
 impl FakeKeeper {
