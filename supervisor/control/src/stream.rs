@@ -264,7 +264,7 @@ async fn wait_for_more(
 
 /// Reads the next records up to `upto`, at most about one chunk. Also returns the error that ended the reading.
 fn read_chunk(reader: &mut Reader, upto: u64, format: Format) -> (Bytes, Option<ReadError>) {
-    let mut chunk = BytesMut::new();
+    let mut chunk = BytesMut::with_capacity(reader.ahead().len().min(CHUNK));
     while chunk.len() < CHUNK {
         let line = match reader.next_upto(upto) {
             Ok(Some(line)) => line,

@@ -104,9 +104,7 @@ impl FeedFacts {
     /// Replaces everything that comes from the files.
     pub(crate) fn begin(&mut self, era: Era, last: u64) {
         self.era = Some(era);
-        self.last = last;
-        self.recent.clear();
-        self.bytes = 0;
+        self.skip_to(last);
     }
 
     /// Adds an event. `line` is empty for an event that is too long for the memory.
@@ -118,6 +116,13 @@ impl FeedFacts {
             let Some(oldest) = self.recent.pop_front() else { break };
             self.bytes -= oldest.line.len();
         }
+    }
+
+    /// Continues after events that are in the files alone.
+    pub(crate) fn skip_to(&mut self, last: u64) {
+        self.last = last;
+        self.recent.clear();
+        self.bytes = 0;
     }
 
     pub(crate) fn remove(&mut self, brief: Arc<SessionBrief>) {
@@ -189,5 +194,10 @@ mod tests {
         assert!(matches!(facts.after(5), Look::InFiles));
         assert!(matches!(facts.after(6), Look::Items(items) if items[0].cursor == 7));
         assert!(matches!(facts.after(7), Look::Nothing));
+        facts.skip_to(9);
+        assert!(matches!(facts.after(7), Look::InFiles));
+        facts.push(item(10, 1));
+        assert!(matches!(facts.after(8), Look::InFiles));
+        assert!(matches!(facts.after(9), Look::Items(items) if items[0].cursor == 10));
     }
 }

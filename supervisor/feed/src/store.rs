@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::DirBuilder;
 use std::io;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -146,6 +147,35 @@ impl Store {
         Ok(before)
     }
 
+    /// Appends events that refer to these records of a session, all of one kind.
+    pub(crate) fn append_references(
+        &mut self,
+        now: Timestamp,
+        kind: &str,
+        session: &SessionId,
+        records: RangeInclusive<u64>,
+    ) -> Result<(), StoreError> {
+        use std::fmt::Write as _;
+        // All data in one text is checked at once, as the elements of an array.
+        let begin = format!("{{\"s\":\"{}\",\"q\":", session.as_str());
+        let mut text = String::from("[");
+        for seq in records {
+            text.push_str(if text.len() > 1 { "," } else { "" });
+            text.push_str(&begin);
+            write!(text, "{seq}}}").expect("a String takes every write");
+        }
+        text.push(']');
+        let data: Vec<&RawValue> = serde_json::from_str(&text).expect("an id and a number are JSON");
+        let records: Vec<Record<'_>> = data.iter().map(|data| Record { kind, data }).collect();
+        self.writer.append(now, &records)?;
+        Ok(())
+    }
+
+    /// Releases memory that only long appends need.
+    pub(crate) fn shrink(&mut self) {
+        self.writer.shrink();
+    }
+
     /// Reports whether the marks are so old that they are to be written again.
     pub(crate) fn is_mark_due(&self) -> bool {
         let segment = self.keep / SEGMENTS / 256;
@@ -271,14 +301,9 @@ mod tests {
 
     const KEEP: u64 = 1 << 20;
 
-    fn reference(id: &str, seq: u64) -> (String, Box<RawValue>) {
-        let data = format!("{{\"s\":\"{id}\",\"q\":{seq}}}");
-        ("agent.out".to_owned(), RawValue::from_string(data).unwrap())
-    }
-
-    fn append(store: &mut Store, seqs: std::ops::RangeInclusive<u64>) {
-        let events: Vec<_> = seqs.map(|seq| reference("abcdefghjkmn", seq)).collect();
-        store.append(Timestamp::now(), &events).unwrap();
+    fn append(store: &mut Store, seqs: RangeInclusive<u64>) {
+        let id = "abcdefghjkmn".parse().unwrap();
+        store.append_references(Timestamp::now(), "agent.out", &id, seqs).unwrap();
     }
 
     fn fed(marks: &Marks) -> u64 {

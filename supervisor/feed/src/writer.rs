@@ -4,6 +4,7 @@
 //! a failure everything stays noted, and the thread tries again. Only this thread changes the shared facts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ const GATHER: Duration = Duration::from_millis(20);
 const AGAIN: Duration = Duration::from_secs(1);
 /// Maximum number of events of one session that are appended at once.
 const BATCH: u64 = 512;
+/// Maximum number of events that are appended at once without reading their records.
+const UNREAD: u64 = 4096;
 /// Maximum length of the records that are read for one append, in bytes.
 const LENGTH: usize = 1 << 20;
 /// Maximum number of journals that stay open.
@@ -102,6 +105,9 @@ impl FeedWriter {
         let pending = &mut self.pending;
         pending.touched.extend(noted.touched);
         pending.removed.extend(noted.removed);
+        for (id, runs) in noted.output {
+            pending.output.entry(id).or_default().extend(runs);
+        }
         pending.barriers.extend(noted.barriers);
         pending.dropped += noted.dropped;
         (pending.whole, pending.closed) = (noted.whole, noted.closed);
@@ -147,6 +153,7 @@ impl FeedWriter {
             for id in self.pending.touched.clone() {
                 if self.feed(&id)? {
                     self.pending.touched.remove(&id);
+                    self.pending.output.remove(&id);
                 }
                 self.mark()?;
             }
@@ -154,6 +161,9 @@ impl FeedWriter {
         while let Some(id) = self.pending.removed.first().cloned() {
             self.remove(&id)?;
             self.pending.removed.remove(&id);
+        }
+        if let Some(store) = &mut self.store {
+            store.shrink();
         }
         self.mark()
     }
@@ -228,6 +238,17 @@ impl FeedWriter {
 
     /// Appends one batch of a session's records. Returns whether it was the last.
     fn feed_records(&mut self, session: &Session, fed: u64, last: u64) -> Result<bool, StoreError> {
+        // The session may have published more since the notes were taken.
+        if let Some(later) = self.changes.take_output(session.id()) {
+            self.pending.output.entry(session.id().clone()).or_default().extend(later);
+        }
+        let runs = self.pending.output.get_mut(session.id());
+        // Without readers of the feed, nobody needs the content of the records.
+        if let Some(end) = runs.and_then(|runs| runs.last_of_run(fed + 1)).filter(|_| self.shared.watchers() == 0) {
+            let reached = end.min(last).min(fed + UNREAD);
+            self.append_output(session.id(), fed + 1..=reached)?;
+            return Ok(reached >= last);
+        }
         let drafts = match self.read(session, fed, last.min(fed + BATCH)) {
             Ok(drafts) => drafts,
             // The session is being removed, or its driver sets it aside. Its next state is looked at again.
@@ -328,6 +349,22 @@ impl FeedWriter {
                 if data.is_empty() { Vec::new() } else { line(cursor, session.as_ref(), seq, (time, &kind), &data) };
             facts.push(Item { cursor, session, kind, line: line.into() });
         }
+        drop(facts);
+        self.shared.announce();
+        Ok(())
+    }
+
+    /// Appends references to these records of a session, which are agent output. Readers take the events from the
+    /// files.
+    fn append_output(&mut self, id: &SessionId, records: RangeInclusive<u64>) -> Result<(), StoreError> {
+        let Some(store) = &mut self.store else { return Ok(()) };
+        let reached = *records.end();
+        store.append_references(Timestamp::now(), "agent.out", id, records)?;
+        let mut facts = self.shared.lock();
+        if let Some(known) = facts.known.get_mut(id) {
+            known.fed = reached;
+        }
+        facts.skip_to(store.last());
         drop(facts);
         self.shared.announce();
         Ok(())

@@ -2,8 +2,11 @@
 //!
 //! Drivers and handlers only leave a note here and never wait. One thread takes the notes ([`Changes::wait`]). Notes
 //! about sessions are merged, and events of the daemon are bounded in number.
+//!
+//! A driver also notes the runs of records that are agent output. So the feed need not read the same records again.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,6 +17,8 @@ use tokio::sync::oneshot;
 
 /// Maximum number of the daemon's events that wait to be taken.
 const NOTICES: usize = 1024;
+/// Maximum number of runs of agent output that are known of one session.
+const RUNS: usize = 256;
 
 /// The notes of one daemon.
 #[derive(Debug, Default)]
@@ -29,6 +34,8 @@ pub struct Changes {
 pub struct Noted {
     /// Sessions that published a state.
     pub touched: BTreeSet<SessionId>,
+    /// Runs of records of the kind `agent.out`, by session.
+    pub output: BTreeMap<SessionId, OutputRuns>,
     /// Sessions that were removed.
     pub removed: BTreeSet<SessionId>,
     /// Events of the daemon, oldest first.
@@ -45,7 +52,67 @@ pub struct Noted {
     is_due: bool,
 }
 
+/// Runs of records of the kind `agent.out` in one session's journal, ascending.
+///
+/// Records outside of the runs can be of any kind. Of too many runs, the oldest are forgotten.
+#[derive(Debug, Default)]
+pub struct OutputRuns {
+    runs: VecDeque<RangeInclusive<u64>>,
+    /// Whether earlier runs are no longer true, because records may have been replaced.
+    is_reset: bool,
+}
+
+impl OutputRuns {
+    fn push(&mut self, run: RangeInclusive<u64>) {
+        match self.runs.back_mut() {
+            Some(last) if last.end() + 1 == *run.start() => *last = *last.start()..=*run.end(),
+            _ => self.runs.push_back(run),
+        }
+        if self.runs.len() > RUNS {
+            self.runs.pop_front();
+        }
+    }
+
+    /// Adds later runs.
+    pub fn extend(&mut self, later: Self) {
+        if later.is_reset {
+            *self = later;
+            return;
+        }
+        for run in later.runs {
+            self.push(run);
+        }
+    }
+
+    /// Returns the last record of the run that has this record, and forgets the runs before it.
+    pub fn last_of_run(&mut self, seq: u64) -> Option<u64> {
+        while self.runs.pop_front_if(|run| *run.end() < seq).is_some() {}
+        self.runs.front().filter(|run| run.contains(&seq)).map(|run| *run.end())
+    }
+}
+
 impl Changes {
+    /// Notes that the records from `first` to `last` of a session are agent output.
+    pub fn said(&self, id: &SessionId, first: u64, last: u64) {
+        let mut noted = self.lock();
+        if let Some(runs) = noted.output.get_mut(id) {
+            runs.push(first..=last);
+        } else {
+            let runs = OutputRuns { runs: [first..=last].into(), is_reset: false };
+            noted.output.insert(id.clone(), runs);
+        }
+    }
+
+    /// Takes what was noted about the output of a session.
+    pub fn take_output(&self, id: &SessionId) -> Option<OutputRuns> {
+        self.lock().output.remove(id)
+    }
+
+    /// Forgets what was noted about the output of a session, because records may have been replaced.
+    pub fn forget_output(&self, id: &SessionId) {
+        self.lock().output.insert(id.clone(), OutputRuns { runs: VecDeque::new(), is_reset: true });
+    }
+
     /// Notes that a session published a state.
     pub fn touch(&self, id: &SessionId) {
         let mut noted = self.lock();
@@ -161,6 +228,34 @@ mod tests {
         changes.close();
         changes.gather(long);
         assert!(begun.elapsed() < long);
+    }
+
+    #[test]
+    fn runs_of_output_are_joined_bounded_and_forgotten() {
+        let changes = Changes::default();
+        let id: SessionId = "abcdefghjkmn".parse().unwrap();
+        changes.said(&id, 3, 5);
+        changes.said(&id, 6, 9);
+        changes.said(&id, 12, 12);
+        changes.touch(&id);
+        let mut runs = changes.wait(None).output.remove(&id).unwrap();
+        changes.said(&id, 13, 20);
+        changes.touch(&id);
+        runs.extend(changes.wait(None).output.remove(&id).unwrap());
+        assert_eq!(
+            [2, 3, 9, 10, 12, 20, 21].map(|seq| runs.last_of_run(seq)),
+            [None, Some(9), Some(9), None, Some(20), Some(20), None]
+        );
+        changes.said(&id, 21, 22);
+        changes.forget_output(&id);
+        changes.said(&id, 22, 23);
+        changes.touch(&id);
+        runs.extend(changes.wait(None).output.remove(&id).unwrap());
+        assert_eq!([21, 22].map(|seq| runs.last_of_run(seq)), [None, Some(23)]);
+        for run in 0..1000 {
+            changes.said(&id, 2 * run, 2 * run);
+        }
+        assert_eq!(changes.lock().output[&id].runs.len(), RUNS);
     }
 
     #[test]

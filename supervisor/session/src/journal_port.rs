@@ -10,6 +10,7 @@ use std::time::Duration;
 use agentd_api::Body;
 use agentd_api::session::ConditionStatus;
 use agentd_journal::{AppendError, OpenError, Options, Record, ReserveUse, Sync, Writer};
+use agentd_keeper::output::{OutputRun, RULES};
 use agentd_keeper::protocol::{Append, FromKeeper, NewRecord, ToKeeper};
 use jiff::Timestamp;
 use serde_json::value::RawValue;
@@ -69,6 +70,13 @@ impl Port {
             Self::Silent(search) => search.reach,
             Self::Direct => u64::MAX,
         }
+    }
+
+    /// Returns the output at the end of the journal that need not be read, if the keeper has reported it by the same
+    /// rules.
+    pub(crate) fn output(&self) -> Option<OutputRun> {
+        let Self::Keeper(link) = self else { return None };
+        link.tail().output.filter(|run| run.rules == RULES)
     }
 
     /// Writes the batch as a whole, or not at all. Only after [`PortError::Lost`] and [`PortError::Silent`] the

@@ -1,12 +1,10 @@
 //! Parses the lines that an agent sends.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
 use agentd_api::editor::EditorTool;
 use agentd_api::login::LoginMethod;
 use agentd_api::session::{AgentInfo, PermissionOption};
-use memchr::memmem::Finder;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -60,25 +58,6 @@ struct Raw<'a> {
 }
 
 const NULL: &str = "null";
-
-/// Reports whether a line may be more than an update that no session rule inspects. Most lines are text updates.
-/// Such lines are recognised without parsing. They have no id, no tool call id, no title, no usage, no option and no
-/// escape that spells one of these words.
-pub fn concerns_the_session(line: &[u8]) -> bool {
-    static WORDS: LazyLock<[Finder<'static>; 7]> = LazyLock::new(|| {
-        [
-            "\"id\"",
-            "\"toolCallId\"",
-            "\"session_info_update\"",
-            "\"usage_update\"",
-            "\"current_mode_update\"",
-            "\"config_option_update\"",
-            "\\u00",
-        ]
-        .map(Finder::new)
-    });
-    WORDS.iter().any(|word| word.find(line).is_some())
-}
 
 impl<'a> Message<'a> {
     /// Parses a line. Returns `None` for JSON that is not JSON-RPC. `written` is the line as received; `line` may

@@ -16,11 +16,12 @@ mod outgoing;
 mod prompt;
 mod usage;
 
+pub use agentd_keeper::output::concerns_the_session;
 pub use call::Call;
 pub use elicitation::{Question, question, question_options};
 pub use incoming::{
-    Capabilities, Message, RpcError, ToolCall, concerns_the_session, initialized, offered_to_agent, opened,
-    permission_request, session_title, stop_reason, tool_call,
+    Capabilities, Message, RpcError, ToolCall, initialized, offered_to_agent, opened, permission_request,
+    session_title, stop_reason, tool_call,
 };
 pub use limit::rate_limit;
 pub use login::{authenticate, lacks_login};

@@ -319,8 +319,7 @@ impl Driver {
     async fn start_over(&mut self) {
         let (directory, id) = (self.recorder.journal.directory.clone(), self.id().clone());
         if let Ok(mut document) = pulse::blocking(move || Document::read(&directory, &id)).await {
-            self.recorder.state = document.take_state();
-            self.recorder.reader = None;
+            self.recorder.start_over(document.take_state());
         }
     }
 

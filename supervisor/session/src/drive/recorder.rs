@@ -35,6 +35,8 @@ use agentd_decide::state::{Ended, Run, State};
 
 /// Interval between two measurements of a growing journal.
 const MEASURE: Duration = Duration::from_secs(1);
+/// Number of records of output that are read like others.
+const FEW: u64 = 32;
 
 /// A session's journal, and everything that the driver knows from it.
 pub(crate) struct Recorder {
@@ -48,6 +50,8 @@ pub(crate) struct Recorder {
     pub(crate) current: bool,
     /// Reader at the driver's position in the journal. It is opened on demand.
     pub(super) reader: Option<Reader>,
+    /// Whether there is no reader because the last records were not read.
+    has_passed: bool,
     /// Sequence number of the state in `session.json`.
     pub(super) remembered: u64,
     /// Sequence number up to which all records are known to be on the disk.
@@ -102,6 +106,7 @@ impl Recorder {
             writable: Writable::default(),
             current: false,
             reader: None,
+            has_passed: false,
             remembered: state.seq,
             durable: 0,
             spec_changes: Vec::new(),
@@ -171,8 +176,13 @@ impl Recorder {
 
     /// Reads and applies some of the journal's new records. Returns `false` when none was left.
     pub(super) async fn read_on(&mut self) -> Result<bool, DriverError> {
-        if self.reader.as_ref().is_some_and(|reader| reader.position() >= self.port.reach()) {
+        let reach = self.port.reach();
+        let position = self.reader.as_ref().map(Reader::position).or(self.has_passed.then_some(self.state.seq));
+        if position.is_some_and(|position| position >= reach) {
             return Ok(false);
+        }
+        if self.pass_output() {
+            return Ok(true);
         }
         let (mut reader, after, upto) = (self.reader.take(), self.state.seq, self.port.reach());
         // No decision is taken before the journal is read.
@@ -181,7 +191,7 @@ impl Recorder {
             move || follow::read_some(reader, &directory, after, upto)
         })
         .await?;
-        self.reader = reader;
+        (self.reader, self.has_passed) = (reader, false);
         let has_read = !steps.is_empty();
         // Only records that this daemon applies live are counted.
         let live = self.current.then_some(&*self.metrics);
@@ -199,17 +209,40 @@ impl Recorder {
                     self.trace.record(&event);
                     first.get_or_insert(event.time);
                 }
-                FoldStep::AgentOutput { seq, time } => {
+                FoldStep::AgentOutput { first: first_seq, seq, time } => {
                     self.state.said(seq, time);
+                    self.changes.said(self.id(), first_seq, seq);
                     first.get_or_insert(time);
                 }
             }
         }
-        if let (Some(written), Some(metrics)) = (first, live) {
-            let lag = Duration::try_from(Timestamp::now().duration_since(written)).unwrap_or_default();
-            metrics.journal_lag.observe([], lag);
+        if let Some(written) = first {
+            self.observe_lag(written);
         }
         Ok(has_read)
+    }
+
+    /// Applies output that need not be read, because the keeper has found that it concerns no rule. Returns `false` if
+    /// the next records are others, or so few that reading them costs less than finding the place behind them.
+    fn pass_output(&mut self) -> bool {
+        let next = self.state.seq + 1;
+        let Some(run) = self.port.output().filter(|run| run.first <= next && run.last >= next + FEW) else {
+            return false;
+        };
+        self.state.said(run.last, run.time);
+        self.changes.said(self.id(), next, run.last);
+        self.reader = None;
+        self.has_passed = true;
+        self.observe_lag(run.time);
+        true
+    }
+
+    /// Measures the time from the write of a record until now. Only records that this daemon applies live count.
+    fn observe_lag(&self, written: Timestamp) {
+        if self.current {
+            let lag = Duration::try_from(Timestamp::now().duration_since(written)).unwrap_or_default();
+            self.metrics.journal_lag.observe([], lag);
+        }
     }
 
     /// Closes the journal of an ended session. A session at rest holds no file descriptor: there may be thousands of
@@ -253,6 +286,13 @@ impl Recorder {
         // A list that was made in the meantime may have the former view.
         self.view_changes.count();
         self.changes.touch(self.id());
+    }
+
+    /// Returns to an earlier state, because records after it may have been replaced.
+    pub(super) fn start_over(&mut self, state: State) {
+        self.state = state;
+        (self.reader, self.has_passed) = (None, false);
+        self.changes.forget_output(self.id());
     }
 
     /// Publishes that the journal cannot be read.
