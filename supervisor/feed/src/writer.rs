@@ -243,7 +243,7 @@ impl FeedWriter {
             self.pending.output.entry(session.id().clone()).or_default().extend(later);
         }
         let runs = self.pending.output.get_mut(session.id());
-        // Without readers of the feed, nobody needs the content of the records.
+        // The content of the records is for readers of the feed only.
         if let Some(end) = runs.and_then(|runs| runs.last_of_run(fed + 1)).filter(|_| self.shared.watchers() == 0) {
             let reached = end.min(last).min(fed + UNREAD);
             self.append_output(session.id(), fed + 1..=reached)?;

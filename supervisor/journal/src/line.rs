@@ -97,8 +97,8 @@ fn is_plain(kind: &[u8]) -> bool {
     kind.iter().all(|byte| byte.is_ascii_alphanumeric() || b".-_".contains(byte))
 }
 
-/// Splits a line that has the exact form that [`begin`] and [`END`] produce. Returns `None` for any other form, which can still
-/// be a valid record.
+/// Splits a line that has the exact form that [`begin`] and [`END`] produce. Returns `None` for any other form, which
+/// can still be a valid record.
 pub(crate) fn parts(line: &[u8]) -> Option<Parts<'_>> {
     let rest = line.strip_prefix(PREFIX)?;
     let rest = rest[rest.iter().take_while(|byte| byte.is_ascii_digit()).count()..].strip_prefix(TIME)?;

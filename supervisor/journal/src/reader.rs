@@ -231,8 +231,7 @@ impl Reader {
         self.last.max(self.after)
     }
 
-    /// Returns the lines of the next records, as far as they were read already. A line that was read in part is left
-    /// out.
+    /// Returns the complete lines of the next records that are in the buffer.
     pub fn ahead(&self) -> &[u8] {
         let bytes = &self.buffer[self.start..self.filled];
         &bytes[..memchr::memrchr(b'\n', bytes).map_or(0, |newline| newline + 1)]

@@ -15,7 +15,7 @@ use std::io;
 pub const RESERVE: u64 = 256 << 10;
 /// Number of extra bytes to allocate at once, so that most appends need no fallocate(2).
 const STEP: u64 = 64 << 10;
-/// The same for a long append, because more of them are likely to follow.
+/// Number of extra bytes for a long append, because more long appends are likely to follow.
 const LONG_STEP: u64 = 4 << 20;
 
 /// Share of the reserve that an append may use.
@@ -96,6 +96,20 @@ fn is_impossible(error: &io::Error) -> bool {
     // No single document lists the file systems that return EINVAL or the systems without this call.
     [nix::libc::EOPNOTSUPP, nix::libc::ENOSYS, nix::libc::EINVAL, nix::libc::ENODEV, nix::libc::EPERM].contains(&errno)
 }
+
+/// Begins to write these bytes of the file to the disk, without waiting. A later sync then finds less to do.
+#[cfg(target_os = "linux")]
+#[allow(unsafe_code, reason = "nix has no sync_file_range")]
+pub(crate) fn begin_writeback(file: &File, from: u64, until: u64) {
+    use std::os::fd::AsRawFd as _;
+    let (Ok(from), Ok(length)) = (i64::try_from(from), i64::try_from(until - from)) else { return };
+    // SAFETY: the call changes no memory, and the file descriptor is open. A failure leaves the work to the sync.
+    unsafe { nix::libc::sync_file_range(file.as_raw_fd(), from, length, nix::libc::SYNC_FILE_RANGE_WRITE) };
+}
+
+/// Does nothing: this system has no such call.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn begin_writeback(_file: &File, _from: u64, _until: u64) {}
 
 #[cfg(target_os = "linux")]
 fn allocate(file: &File, from: u64, until: u64) -> io::Result<()> {

@@ -23,6 +23,10 @@ const KEPT: usize = 16 << 10;
 /// Average length in bytes of records whose data is written from where it is, without a copy.
 const LONG: usize = 4 << 10;
 
+/// Number of bytes after which the system begins to write them to the disk. The sync at the end of a turn would else
+/// wait for all output of the turn.
+const WRITEBACK: u64 = 8 << 20;
+
 /// Options of a [`Writer`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
@@ -103,6 +107,8 @@ pub struct Writer {
     /// File offset of the end of the current segment's last complete record.
     end: u64,
     last_seq: u64,
+    /// File offset up to which the writeback to the disk has begun.
+    written_back: u64,
     /// Whether a failed write may have left bytes after `end`.
     dirty: bool,
     /// Whether the directory entry of the current segment may be missing on the disk.
@@ -135,6 +141,7 @@ impl Writer {
             first: 0,
             end: 0,
             last_seq: before.unwrap_or(0),
+            written_back: 0,
             dirty: false,
             name_unsynced: true,
             // A previous writer can have left records that are not on the disk.
@@ -148,7 +155,7 @@ impl Writer {
             writer.file = Some(file);
             writer.name_unsynced = end == 0;
             (writer.first, writer.end) = (first, end);
-            writer.last_seq = last_seq;
+            (writer.last_seq, writer.written_back) = (last_seq, end);
         }
         writer.ensure_current().map_err(|source| OpenError::Open { path, source })?;
         Ok((writer, repair))
@@ -257,7 +264,18 @@ impl Writer {
         }
         self.dirty = false;
         self.end += length;
+        self.begin_writeback(WRITEBACK);
         Ok(())
+    }
+
+    /// Lets the system write to the disk, if at least this number of bytes are new.
+    fn begin_writeback(&mut self, least: u64) {
+        if let Some(file) = self.file.as_ref().filter(|_| self.options.sync == Sync::OnRequest)
+            && self.end - self.written_back >= least
+        {
+            reserve::begin_writeback(file, self.written_back, self.end);
+            self.written_back = self.end;
+        }
     }
 
     /// Closes the current segment by giving it its final name.
@@ -274,6 +292,7 @@ impl Writer {
         if self.unsynced && self.options.sync != Sync::Never {
             self.unsynced_closed.push(self.first);
         }
+        self.begin_writeback(WRITEBACK / 8);
         if let Some(full) = self.file.take() {
             // Blocks that are not released here remain part of the closed segment, and are freed with it.
             let _ = reserve::release(&full);
@@ -296,7 +315,7 @@ impl Writer {
                 (new, Reserve::default())
             };
             (self.file, self.reserve) = (Some(new), reserve);
-            (self.end, self.unsynced) = (0, false);
+            (self.end, self.written_back, self.unsynced) = (0, 0, false);
         }
         if self.end == 0 {
             self.first = self.last_seq + 1;
