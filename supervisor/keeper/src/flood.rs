@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     fn line(text: &[u8]) -> Piece<'_> {
-        Piece { text, cut: 0 }
+        Piece { text, at: 0, cut: 0 }
     }
 
     proptest! {

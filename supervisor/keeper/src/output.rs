@@ -48,3 +48,29 @@ pub fn concerns_the_session(lines: &[u8]) -> bool {
         None => FINDERS.iter().any(|word| word.find(lines).is_some()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_is_left_unread_only_if_no_rule_looks_at_it() {
+        let update = |update: &str| {
+            format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}}}}}"#)
+        };
+        let text = update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi \"you\""}}"#);
+        assert!(!concerns_the_session(text.as_bytes()));
+        for line in [
+            update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#),
+            update(r#"{"sessionUpdate":"tool_call","tool\u0043allId":"c"}"#),
+            update(r#"{"sessionUpdate":"session_info_update","title":"t"}"#),
+            update(r#"{"sessionUpdate":"current_mode_update","modeId":"m"}"#),
+            update(r#"{"sessionUpdate":"config_option_update","configOptions":[]}"#),
+            r#"{"id":1,"result":{}}"#.to_owned(),
+            r#"{"\u0069d":1,"result":{}}"#.to_owned(),
+            r#"{"method":"x","id" : 7}"#.to_owned(),
+        ] {
+            assert!(concerns_the_session(line.as_bytes()), "{line}");
+        }
+    }
+}

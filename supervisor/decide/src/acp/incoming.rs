@@ -285,29 +285,6 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_left_unread_only_if_no_rule_looks_at_it() {
-        let update = |update: &str| {
-            raw(&format!(
-                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}}}}}"#
-            ))
-        };
-        let text = update(r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"hi \"you\""}}"#);
-        assert!(!concerns_the_session(text.get().as_bytes()));
-        for line in [
-            update(r#"{"sessionUpdate":"tool_call","toolCallId":"c"}"#),
-            update(r#"{"sessionUpdate":"tool_call","tool\u0043allId":"c"}"#),
-            update(r#"{"sessionUpdate":"session_info_update","title":"t"}"#),
-            update(r#"{"sessionUpdate":"current_mode_update","modeId":"m"}"#),
-            update(r#"{"sessionUpdate":"config_option_update","configOptions":[]}"#),
-            raw(r#"{"id":1,"result":{}}"#),
-            raw(r#"{"\u0069d":1,"result":{}}"#),
-            raw(r#"{"method":"x","id" : 7}"#),
-        ] {
-            assert!(concerns_the_session(line.get().as_bytes()), "{line}");
-        }
-    }
-
-    #[test]
     fn capabilities_are_read_and_what_is_odd_beside_them_is_no_reason_to_refuse() {
         let result = raw(
             r#"{"protocolVersion":1,"agentInfo":7,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"resume":{}}}}"#,
