@@ -49,6 +49,9 @@ pub struct Knowledge {
     /// Variables that name the directory with the agent's conversations.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conversations: Vec<ConversationVariable>,
+    /// Whether one process can begin its first session long after `initialize`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub begins_late: bool,
     /// Signs of a login, and ways to log in.
     #[serde(default)]
     pub login: Login,

@@ -177,6 +177,15 @@ pub struct Agent {
     /// agent's id of the method. For agents that do not look for their key by themselves. Default: none.
     #[serde(default)]
     pub login: Option<String>,
+    /// Number of agent processes that are kept ready for later sessions, from 0 to 4. Each is started and initialised
+    /// after a launch, for a session like the launched one. Only for a known agent that can begin a session late, and
+    /// only for sessions outside of systemd units. Default: 0.
+    #[serde(default)]
+    pub warm: usize,
+    /// Time after which such a process is ended if no session needed it. Default: 10 min.
+    #[serde(default = "agents::warm_idle")]
+    #[cfg_attr(feature = "schema", schemars(with = "schema::Time"))]
+    pub warm_idle: Time,
     /// Requests that the agent may make to a connected editor: `fs` to read and write text files, and `terminal` to run
     /// commands in its terminals. The editor carries them out, outside of the agent's isolation. Default: none.
     #[serde(default)]
@@ -277,6 +286,7 @@ fn check(config: &Config) -> Flaws {
     let mut flaws = Flaws::new();
     for (name, agent) in &config.agents {
         flaws.extend(agents::check(name, agent));
+        flaws.extend(agents::check_warm(name, agent, config.launch.manager));
         if let Some(AgentMcp::Named(names)) = &agent.mcp
             && let Some(unknown) =
                 names.iter().find(|one| *one != agentd_api::mcp::OWN && !config.mcp.servers.contains_key(*one))

@@ -277,6 +277,7 @@ fn every_size_and_every_time_of_the_configuration_takes_the_one_grammar() {
         "repositories.deadline",
         "control.heartbeat",
         "staleness.unused_after",
+        "agents.demo.warm_idle",
         "plugins.snapshot.limits.time",
     ] {
         for value in ["\"10m\"", "\"250ms\"", "\"1h30m\"", "\"14d\"", "90", "0.5"] {
