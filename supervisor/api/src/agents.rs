@@ -51,9 +51,33 @@ pub struct AgentState {
     /// Command that installs the agent, or a page that describes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub install: Option<String>,
+    /// The processes of the agent that are kept ready for later sessions, if the configuration wants any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<WarmView>,
     /// The known facts of the agent, in the form of the public registry. Only if the request names the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub known: Option<Value>,
+}
+
+/// Processes of an agent that are kept ready for later sessions (`agents.NAME.warm`).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct WarmView {
+    /// Maximum number of processes, as configured.
+    pub wanted: usize,
+    /// Number of processes that have answered `initialize` and wait for a session.
+    pub ready: usize,
+    /// Number of processes that are being started.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub starting: usize,
+    /// Why no process is kept ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obstacle: Option<String>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// State of an agent's login. agentd does not start the agent for it.

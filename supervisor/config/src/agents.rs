@@ -63,7 +63,9 @@ pub(super) fn check_warm(name: &AgentName, agent: &Agent, manager: Manager) -> F
             known.join(", ")
         )
     } else if agent.isolation == Isolation::Guard {
-        format!("agents.{name}.warm is {warm}, but no agent with isolation = \"guard\" is kept warm; remove one of them")
+        format!(
+            "agents.{name}.warm is {warm}, but no agent with isolation = \"guard\" is kept warm; remove one of them"
+        )
     } else if manager == Manager::Systemd {
         format!(
             "agents.{name}.warm is {warm}, but no agent is kept warm in a unit of systemd; remove it, or set \
@@ -127,7 +129,8 @@ mod tests {
             let error = of_texts(&[&format!("[agents.a]\n{text}")], &[]).unwrap_err();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let config = config("[agents.a]\nlike = \"claude\"\ncommand = [\"b\"]\nwarm = 4\n[agents.b]\ncommand = [\"b\"]");
+        let config =
+            config("[agents.a]\nlike = \"claude\"\ncommand = [\"b\"]\nwarm = 4\n[agents.b]\ncommand = [\"b\"]");
         let warm = |name: &str| config.agent(name).map(|agent| (agent.warm, agent.warm_idle.0.as_secs())).unwrap();
         assert_eq!((warm("a"), warm("b")), ((4, 600), (0, 600)));
     }

@@ -139,6 +139,7 @@ async fn state(generation: &Arc<Generation>, wanted: Wanted, versions: bool) -> 
         login,
         login_from,
         install: known.map(|known| known.agentd.install.clone()),
+        warm: wanted.name.as_ref().and_then(|name| generation.daemon.warm.view(generation, name)),
         known: None,
         name,
     }

@@ -32,6 +32,7 @@ use crate::protocol::{self, Fill, Hide, LaunchRecord, NewRecord, Rate, SESSION_V
 use crate::rate::Bucket;
 use crate::spawn::{self, Program, Spawned};
 use crate::wait::{self, Read};
+use crate::warm::WarmAgent;
 
 /// Maximum number of bytes that may wait for an agent that does not read its stdin.
 pub(crate) const QUEUE: usize = 64 << 20;
@@ -79,8 +80,16 @@ fn filled(fills: &[Fill], line: &str) -> Option<String> {
     Some(known.fold(line.to_owned(), put))
 }
 
-/// Starts the agent. Returns it with its `agent.started` record.
-pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent, AgentStarted)> {
+/// Process of an agent that no keeper reads yet.
+#[derive(Debug)]
+pub(crate) struct AgentProcess {
+    pub(crate) spawned: Spawned,
+    start_time: u64,
+    isolation: Isolated,
+}
+
+/// Starts the process of an agent.
+pub(crate) fn start(record: &LaunchRecord) -> io::Result<AgentProcess> {
     let (spawned, isolation) = match &record.enclosure {
         Some(enclosure) => {
             let (spawned, missing) = enter::spawn(record, enclosure)?;
@@ -88,13 +97,30 @@ pub(crate) fn launch(session: &str, record: &LaunchRecord) -> io::Result<(Agent,
         }
         None => (spawn_open(record)?, Isolated::default()),
     };
+    // The process is not reaped yet, so it has a start time even if it has exited.
+    let start_time = os::start_time(spawned.pid).unwrap_or_default();
+    Ok(AgentProcess { spawned, start_time, isolation })
+}
+
+/// Starts the agent, or takes over the one that was kept warm. Returns it with its `agent.started` record.
+pub(crate) fn launch(
+    session: &str,
+    record: &LaunchRecord,
+    warm: Option<WarmAgent>,
+) -> io::Result<(Agent, AgentStarted)> {
+    let kept = warm.and_then(|warm| warm.hand_over(record));
+    let is_warm = kept.is_some();
+    let AgentProcess { spawned, start_time, isolation } = match kept {
+        Some(process) => process,
+        None => start(record)?,
+    };
     let started = AgentStarted {
         launch: record.launch,
         pid: spawned.pid.unsigned_abs(),
-        // The process is not reaped yet, so it has a start time even if it has exited.
-        start_time: os::start_time(spawned.pid).unwrap_or_default(),
+        start_time,
         command: [&record.program].into_iter().chain(&record.args).map(|word| word.display().into_owned()).collect(),
         isolation,
+        warm: is_warm,
     };
     let agent = Agent {
         pid: spawned.pid,

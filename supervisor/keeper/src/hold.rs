@@ -23,6 +23,7 @@ use crate::keeper::Keeper;
 use crate::log::Log;
 use crate::protocol::{HoldArgs, PROTOCOL};
 use crate::signals::Signals;
+use crate::warm::WarmAgent;
 use crate::{os, private};
 
 /// Error of a keeper that cannot hold an agent.
@@ -47,7 +48,7 @@ pub enum HoldError {
 /// has a single thread.
 pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
     set_up()?;
-    hold_for(args, None)
+    hold_for(args, None, None)
 }
 
 /// Prepares the process for any session.
@@ -66,11 +67,23 @@ fn setup(action: &'static str) -> impl Fn(io::Error) -> HoldError {
     move |source| HoldError::Setup { action, source }
 }
 
-/// Takes the session's journal, listens, and holds the agent. `daemon` is the connection of the daemon that started
-/// this process, if there is one.
-pub(crate) fn hold_for(args: &HoldArgs, daemon: Option<&UnixStream>) -> Result<(), HoldError> {
+/// Protects the memory of this process, and installs its signals.
+pub(crate) fn receive_signals(args: &HoldArgs) -> Result<Signals, HoldError> {
     private::protect_memory(args.core).map_err(setup("protect its memory from other processes"))?;
-    let signals = Signals::install().map_err(setup("receive signals"))?;
+    Signals::install().map_err(setup("receive signals"))
+}
+
+/// Takes the session's journal, listens, and holds the agent. `daemon` is the connection of the daemon that started
+/// this process, if there is one. `warm` is an agent that was started before, with the signals of this process.
+pub(crate) fn hold_for(
+    args: &HoldArgs,
+    daemon: Option<&UnixStream>,
+    warm: Option<(Signals, WarmAgent)>,
+) -> Result<(), HoldError> {
+    let (signals, warm) = match warm {
+        Some((signals, warm)) => (signals, Some(warm)),
+        None => (receive_signals(args)?, None),
+    };
     let pid = std::process::id();
     let own = i32::try_from(pid).map_err(io::Error::other).and_then(os::start_time);
     let start_time = own.map_err(setup("read its own start time"))?;
@@ -102,6 +115,7 @@ pub(crate) fn hold_for(args: &HoldArgs, daemon: Option<&UnixStream>) -> Result<(
         return Err(setup("replace its standard file descriptors")(source));
     }
     let mut keeper = Keeper::new(args, start_time, signals, listener, log);
+    keeper.warm = warm;
     if let Some(daemon) = daemon {
         // Without the connection, the daemon connects to the socket like any other.
         daemon.try_clone().map(|daemon| keeper.connect(daemon)).map_err(setup("use the daemon's connection"))?;

@@ -42,6 +42,7 @@ use crate::signals::Signals;
 use crate::texts::{ended, for_want_of_memory, killed};
 use crate::tree;
 use crate::wait::{self, Read};
+use crate::warm::WarmAgent;
 use crate::watch::Watch;
 
 /// Time limits of a stop that no daemon requested. Agents take up to 7 s to exit after their stdin is closed.
@@ -70,6 +71,8 @@ pub(crate) struct Keeper<'a> {
     /// Whether the memory of the launch is still to be released. That waits for the agent's first output, so that the
     /// agent does not wait.
     has_launched: bool,
+    /// An agent that was started before the session began, until the launch.
+    pub(crate) warm: Option<WarmAgent>,
     watch: Option<Watch>,
     /// Memory counters of the keeper's own cgroup, if it has one.
     memory: Option<Memory>,
@@ -100,6 +103,7 @@ impl<'a> Keeper<'a> {
             deadline: None,
             agent: None,
             has_launched: false,
+            warm: None,
             watch: None,
             memory: None,
             alone_since: Some(Instant::now()),
@@ -397,8 +401,9 @@ impl<'a> Keeper<'a> {
             return (refused("wrong-launch", message), None);
         }
         let memory = if record.is_unit { Memory::of_own_cgroup(Instant::now()) } else { None };
+        let warm = self.warm.take();
         let launched =
-            agentd_fault::at(Point::KeeperLaunchBefore).and_then(|()| agent::launch(&self.args.session, record));
+            agentd_fault::at(Point::KeeperLaunchBefore).and_then(|()| agent::launch(&self.args.session, record, warm));
         let recorded = launched.and_then(|(agent, started)| {
             self.agent = Some(agent);
             agentd_fault::at(Point::KeeperLaunchSpawned)?;
@@ -411,7 +416,12 @@ impl<'a> Keeper<'a> {
                     agent.remark(&format!("launch {} of the agent is process {pid}", record.launch));
                 }
                 self.memory = memory;
-                self.log.write_body(&Body::AgentStarted(started));
+                let sent = record.initialize.as_deref().filter(|_| started.warm);
+                let started = Body::AgentStarted(started);
+                // One write has both: an agent that was kept warm has received its first request already.
+                let sent = sent.map(|line| Record { kind: "agent.in", data: line });
+                let records = [Record { kind: started.kind(), data: &started.to_data() }];
+                self.log.write(&records.into_iter().chain(sent).collect::<Vec<_>>());
                 self.watch = Watch::new(record.limits, Instant::now());
                 (FromKeeper::Launched { pid }, Some(Input::Launched))
             }
@@ -513,7 +523,7 @@ impl<'a> Keeper<'a> {
             reason: self.reason.take(),
             exceeded: self.exceeded.take(),
         };
-        self.watch = None;
+        (self.watch, self.warm) = (None, None);
         if let Some(agent) = &mut self.agent {
             let (pid, exit) = (agent.pid, &mut agent.exit);
             exited.killed = tree::kill(pid, &mut agent.family, |ended, status| {

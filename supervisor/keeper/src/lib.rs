@@ -45,4 +45,5 @@ pub mod tokens;
 mod trace;
 mod tree;
 mod wait;
+mod warm;
 mod watch;

@@ -47,6 +47,8 @@ families! {
     unreadable_sessions: Gauge = "unreadable_sessions" [];
     /// Number of sessions with a running keeper.
     keepers: Gauge = "keepers" [];
+    /// Number of agents that were started for later sessions and wait for one.
+    warm_agents: Gauge = "warm_agents" [];
     /// Number of queued turns of all sessions.
     queued_turns: Gauge = "queued_turns" [];
     /// Number of permission requests and questions that wait for an answer.
@@ -58,6 +60,8 @@ families! {
 
     /// Number of launches that ended, by the reason of the launch and by outcome.
     launches: Counter = "launches" [reason in LAUNCH_REASONS, outcome in LAUNCH_OUTCOMES];
+    /// Number of launches that had a warm agent: `used`, or `not-used` if the agent had another environment or had ended.
+    warm_agent_launches: Counter = "warm_agent_launches" [outcome in WARM_OUTCOMES];
     /// Duration of launches, from the begin to the open conversation or to the failure.
     launch_duration: Histogram = "launch_duration" seconds in buckets WORK [outcome in LAUNCH_OUTCOMES];
     /// Duration of each step of a launch. Waits for prerequisites are part of their step.

@@ -8,6 +8,7 @@ pub const NO_ROUTE: &str = "none";
 pub(crate) const COMMAND: &str = "command";
 
 pub(crate) const LAUNCH_REASONS: &[&str] = &["create", "resume", "restart", "workflow", OTHER];
+pub(crate) const WARM_OUTCOMES: &[&str] = &["used", "not-used"];
 pub(crate) const LAUNCH_OUTCOMES: &[&str] = &["ready", "failed", "stopped"];
 pub(crate) const STEPS: &[&str] = &["prerequisites", "workspace", "environment", "agent", "conversation"];
 pub(crate) const BUILDS: &[&str] = &["built", "restored", "incomplete", "failed"];

@@ -187,7 +187,8 @@ async fn steps(
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
     let permit = plan.permits.acquire().await.map_err(ending)?;
-    let keeper = plan.daemon.launcher.reserve(&plan.id, &plan.keeper, &plan.unit);
+    let reserve = || plan.daemon.launcher.reserve(&plan.id, &plan.keeper, &plan.unit);
+    let keeper = if plan.has_warm_agent { None } else { reserve() };
     let in_environment = info_span!(target: TARGET, "environment");
     let provided = Box::pin(environment::provide_environment(plan, report)).instrument(in_environment);
     let ProvidedEnvironment { built, without, mcp_secrets, inspection } = provided.await?;
@@ -252,7 +253,12 @@ async fn report_degraded(
     let _ = report.send(Progress::Condition { kind, status, reason, message }).await;
 }
 
-async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment, fills: Vec<Fill>) -> Result<LaunchRecord, Failure> {
+/// Finds the program and fills the launch record.
+pub(crate) async fn launch_record(
+    plan: &LaunchPlan,
+    built: &BuiltEnvironment,
+    fills: Vec<Fill>,
+) -> Result<LaunchRecord, Failure> {
     let environment = &built.environment;
     let failed = |reason, message| failed(ConditionType::AgentStarted, reason, message);
     let command = plan.command.as_ref().map_err(|problem| failed(reason::NO_SUCH_AGENT, problem.detail.clone()))?;
@@ -289,6 +295,7 @@ async fn launch_record(plan: &LaunchPlan, built: &BuiltEnvironment, fills: Vec<F
         limits: plan.limits,
         is_unit: plan.is_unit,
         enclosure: plan.enclosure.clone(),
+        initialize: None,
     })
 }
 

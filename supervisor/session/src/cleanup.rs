@@ -13,6 +13,7 @@ use crate::generation::Generation;
 use crate::launch::Link;
 use crate::pulse;
 use agentd_host::directories::Directories;
+use agentd_host::platform;
 
 /// A runtime directory of a keeper without a session.
 #[derive(Debug)]
@@ -61,6 +62,9 @@ impl StrayRuntime {
         let directory = generation.daemon.directories.session(&self.id);
         if ending::has_keeper(&directory).await {
             ending::end(&generation, &self.id, &directory, None).await;
+        } else {
+            // An agent that was kept warm has no session. Its keeper may have been killed with the daemon.
+            platform::kill_remains(self.id.as_str()).await;
         }
         let runtime = self.runtime;
         if let Err(error) = pulse::blocking(move || std::fs::remove_dir_all(runtime)).await {

@@ -24,6 +24,7 @@ use crate::mcp;
 use crate::pulse::Pulses;
 use crate::repositories::RepositoryPermits;
 use crate::view_changes::ViewChanges;
+use crate::warm::WarmAgents;
 
 /// The parts of the daemon that outlive a reload. Shared by every [`crate::generation::Generation`].
 #[derive(Debug)]
@@ -61,6 +62,8 @@ pub struct Daemon {
     pub(crate) answers: Semaphore,
     /// Counter of the changes of published views.
     pub(crate) view_changes: Arc<ViewChanges>,
+    /// The agents that are kept warm for later sessions.
+    pub warm: Arc<WarmAgents>,
     /// The host of all plugins.
     pub host: Arc<HostOnce>,
     /// The metrics of this daemon.
@@ -112,6 +115,7 @@ impl Daemon {
             repositories: RepositoryPermits::default(),
             answers: Semaphore::new(answer::AT_ONCE),
             view_changes: Arc::default(),
+            warm: Arc::default(),
             programs,
         }
     }

@@ -67,6 +67,8 @@ pub(crate) struct LaunchPlan {
     pub repositories: Repositories,
     /// Whether the session has never had an agent. Its repositories are then brought to their branches.
     pub is_new: bool,
+    /// Whether an agent was kept warm for this launch. No other keeper is reserved then.
+    pub has_warm_agent: bool,
     /// Whether the session waits for further prompts.
     pub is_interactive: bool,
     /// The conversation that the agent continues.
@@ -208,6 +210,7 @@ impl LaunchPlan {
             needed: generation.needed(spec),
             repositories: Repositories::default(),
             is_new: false,
+            has_warm_agent: false,
             is_interactive: spec.interactive,
             conversation: None,
             workflow: None,

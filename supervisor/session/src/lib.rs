@@ -58,6 +58,7 @@ mod tally;
 mod tools;
 mod validation;
 mod view_changes;
+pub mod warm;
 mod workflow;
 
 use std::path::{Path, PathBuf};

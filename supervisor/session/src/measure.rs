@@ -171,6 +171,7 @@ pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Met
         metrics.session_conditions.set([named.name], amount(*count));
     }
     metrics.keepers.set([], amount(keepers));
+    metrics.warm_agents.set([], amount(generation.daemon.warm.ready()));
     metrics.queued_turns.set([], amount(queued));
     metrics.open_permissions.set([], amount(asked));
     metrics.unreadable_sessions.set([], amount(sessions.unreadable().len()));

@@ -46,6 +46,7 @@ fn gist(answer: &FromKeeper) -> Option<String> {
         FromKeeper::Launched { .. } => Some("launched".to_owned()),
         FromKeeper::Appended(appended) => Some(format!("appended {}", appended.request)),
         FromKeeper::Hidden => Some("hidden".to_owned()),
+        FromKeeper::Warm => Some("warm".to_owned()),
         FromKeeper::Stopping => Some("stopping".to_owned()),
         FromKeeper::Refused { code, .. } => Some(format!("refused {code}")),
     }

@@ -40,6 +40,9 @@ pub struct AgentStarted {
     /// The isolation that the agent was started with.
     #[serde(default, skip_serializing_if = "Isolated::is_none")]
     pub isolation: Isolated,
+    /// Whether the agent was kept warm: it was started, and received `initialize`, before the session was created.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub warm: bool,
 }
 
 /// Data of the records `agent.noise` and `agent.stderr`: a line, which may be truncated.

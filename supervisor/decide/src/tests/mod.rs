@@ -219,6 +219,7 @@ impl World {
             start_time: 1,
             command: vec!["a".into()],
             isolation: Isolated::default(),
+            warm: false,
         }));
     }
 

@@ -41,10 +41,17 @@ pub const SESSION_VARIABLE: &str = "AGENTD_SESSION";
 /// First frame from a daemon to a keeper in standby. The keeper answers with [`FromKeeper::Hello`] on the same
 /// connection, or with [`FromKeeper::Refused`] and the code `not-held`. Then it exits, or the connection continues like
 /// every other.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+///
+/// With `warm` there is no session yet. The keeper starts the agent, and answers with [`FromKeeper::Launched`] and, at
+/// the agent's first output, with [`FromKeeper::Warm`]. Then it waits for a second frame with equal arguments, and
+/// without `warm`, which begins the session.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Begin {
     /// Arguments that would start the keeper of the session ([`HoldArgs::arguments`]). They become its command line.
     pub arguments: Vec<ByteString>,
+    /// Parameters of an agent that is started before its session begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warm: Option<Box<LaunchRecord>>,
 }
 
 /// Request from a daemon to a keeper.
@@ -108,6 +115,10 @@ pub struct LaunchRecord {
     /// Process attributes that the agent gets in place of the keeper's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
+    /// The first request to the agent, `initialize`. An agent that is kept warm has received it before the session
+    /// began. Absent in a launch that must start its own agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initialize: Option<Box<RawValue>>,
 }
 
 /// Isolation at level `guard`. Every path is absolute. Missing paths are skipped, unless they can be created.
@@ -133,6 +144,18 @@ pub struct VisibleDirectory {
 }
 
 impl LaunchRecord {
+    /// Reports whether both records start equal processes and send them an equal first request. The values that only
+    /// the keeper uses may differ, for example limits and masked secrets.
+    pub fn starts_like(&self, other: &Self) -> bool {
+        let process = |of: &Self| (of.program.clone(), of.args.clone(), of.directory.clone(), of.is_unit);
+        let request = |of: &Self| of.initialize.as_ref().map(|line| line.get().to_owned());
+        process(self) == process(other)
+            && self.environment == other.environment
+            && self.attributes == other.attributes
+            && self.enclosure == other.enclosure
+            && request(self) == request(other)
+    }
+
     /// Overwrites the environment's values and the secrets with zeros when they are no longer needed.
     pub fn zeroize(&mut self) {
         let values = self.environment.iter_mut().map(|variable| &mut variable.value);
@@ -309,6 +332,8 @@ pub enum FromKeeper {
     },
     Appended(Appended),
     Hidden,
+    /// The agent that is kept warm has written its first output.
+    Warm,
     Stopping,
     Grown(Tail),
     /// The request was refused and changed nothing. The codes are:

@@ -25,9 +25,10 @@ use super::renewal::{RenewalResult, pause};
 use super::{Driver, DriverError};
 use crate::bringup::{Prepared, Progress};
 use crate::journal_port::Port;
-use crate::launch::{Connection, LinkError, Reservation};
+use crate::launch::{Connection, LinkError, Reservation, WarmKeeper};
 use crate::launch_plan::LaunchPlan;
 use agentd_api::chain;
+use agentd_decide::acp;
 use agentd_decide::batch::Batch;
 use agentd_decide::current;
 use agentd_decide::next::{self, fail_launch};
@@ -67,7 +68,32 @@ impl Driver {
 
     /// Plans a launch under the generation in force.
     pub(super) fn plan(&self, launch: u64) -> LaunchPlan {
-        LaunchPlan::of(&self.terms.generation, &self.recorder.document, &self.recorder.state, launch)
+        let (document, state) = (&self.recorder.document, &self.recorder.state);
+        let mut plan = LaunchPlan::of(&self.terms.generation, document, state, launch);
+        plan.has_warm_agent = self.launching.warm.is_some();
+        plan
+    }
+
+    /// Gives the session an agent that was kept warm, for its first launch.
+    pub(crate) fn give_warm(&mut self, warm: Option<WarmKeeper>) {
+        self.launching.warm = warm;
+    }
+
+    /// Returns the keeper of the agent that was kept warm, with the request that this agent must have received.
+    fn take_warm(&mut self, plan: &LaunchPlan, record: &mut LaunchRecord) -> Option<(u32, Option<Reservation>)> {
+        let warm = self.launching.warm.take()?;
+        record.initialize = Some(acp::initialize(self.recorder.state.next_rpc, self.facts().editor));
+        Some((warm.agent, warm.reserve(&plan.daemon.launcher)))
+    }
+
+    /// Counts whether the launch uses the agent that was kept warm.
+    fn count_warm(&self, agent: u32) {
+        let is_used = matches!(&self.recorder.state.run, Run::Running(running) if running.pid == agent);
+        let outcome = if is_used { "used" } else { "not-used" };
+        self.terms.generation.daemon.metrics.warm_agent_launches.count([outcome]);
+        if !is_used {
+            tracing::info!("the agent that was kept warm has another environment or has ended; another is started");
+        }
     }
 
     /// Handles an event of the work of launches.
@@ -282,7 +308,7 @@ impl Driver {
     async fn start_agent(
         &mut self,
         plan: &LaunchPlan,
-        Prepared { record, files, keeper }: Prepared,
+        Prepared { mut record, files, mut keeper }: Prepared,
     ) -> Result<(), DriverError> {
         let launch = plan.launch;
         if let Err(error) = self.launching.files.provide(files).await {
@@ -301,11 +327,19 @@ impl Driver {
                 fail_launch(&self.recorder.state, launch, kind, reason::GUEST_SOCKET_NOT_MADE, &message, &self.facts());
             return self.append(batch).await.map(drop);
         }
+        let warm = self.take_warm(plan, &mut record).map(|(agent, kept)| {
+            keeper = kept;
+            agent
+        });
         match start_keeper(&*self.outside, plan, record, keeper).await {
             Ok(link) => {
                 self.recorder.port = Port::Keeper(link);
                 self.stop.sent = false;
-                self.catch_up().await
+                let read = self.catch_up().await;
+                if let Some(agent) = warm {
+                    self.count_warm(agent);
+                }
+                read
             }
             Err(error) => {
                 // If the agent could not be executed, the keeper records that before it releases the journal, and

@@ -17,6 +17,7 @@ use super::port_events::until;
 use super::renewal::{RenewalResult, RenewalState, renewal_result};
 use crate::bringup::Progress;
 use crate::daemon::Daemon;
+use crate::launch::WarmKeeper;
 use crate::launch_plan::LaunchPlan;
 use crate::pulse;
 use agentd_decide::batch::Batch;
@@ -32,6 +33,8 @@ pub(super) struct Launching {
     /// Renewal of expiring variables of the agent's environment.
     pub(super) renewal: RenewalState,
     pub(super) files: Files,
+    /// The agent that was kept warm for the first launch, until it is used. A launch that has ended needs none.
+    pub(super) warm: Option<WarmKeeper>,
     /// The guarded agent's control socket, while the agent runs.
     guest: Option<GuestSocket>,
 }
@@ -62,6 +65,7 @@ impl Launching {
             examining: None,
             renewal: RenewalState::default(),
             files: Files { directory: files, may_exist },
+            warm: None,
             guest: None,
         }
     }
@@ -117,6 +121,9 @@ impl Launching {
     /// Creates a missing control socket of a running guarded agent, also after a restart of the daemon. Removes the
     /// socket of an ended agent.
     pub(super) fn mind_guests(&mut self, daemon: &Daemon, id: &SessionId, run: &Run) {
+        if !matches!(run, Run::Preparing(_)) {
+            self.warm = None;
+        }
         let is_guarded = match run {
             Run::Preparing(_) => return,
             Run::Ended(_) => false,

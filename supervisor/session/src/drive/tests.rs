@@ -187,6 +187,7 @@ impl Connection for FakeKeeper {
                     start_time: 1,
                     command: vec!["agent".to_owned()],
                     isolation: Isolated::default(),
+                    warm: false,
                 }));
                 Ok(FromKeeper::Launched { pid: NO_PROCESS })
             }

@@ -11,6 +11,7 @@ mod standby;
 mod systemd;
 mod timers;
 mod unit;
+mod warm;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -27,6 +28,7 @@ pub use keepers::Keepers;
 pub use link::{KeeperLimits, Link, LinkError};
 pub(crate) use timers::{ScheduleTimer, TimerNames};
 pub use unit::Unit;
+pub(crate) use warm::WarmKeeper;
 
 use crate::pulse;
 use agentd_config::Manager;
@@ -174,16 +176,27 @@ impl Launcher {
         if begin.arguments.iter().map(|argument| argument.as_bytes().len() + 1).sum::<usize>() > ROOM {
             return Ok(None);
         }
-        let Some(Standby { process, stream, .. }) = reserved.take() else { return Ok(None) };
-        match Link::begin(stream, Some(process.pid), &begin, &args.socket, patience).await {
+        let Some(standby) = reserved.take() else { return Ok(None) };
+        let is_warm = standby.begun.is_some();
+        if standby.begun.as_ref().is_some_and(|begun| begun != args) {
+            standby.end().await;
+            return Ok(None);
+        }
+        let Standby { process, stream, .. } = standby;
+        let link = match Link::begin(stream, Some(process.pid), &begin, &args.socket, patience).await {
             Err(error @ (LinkError::Silent { .. } | LinkError::NoHello { .. })) => {
                 tracing::warn!(%error, pid = process.pid, "a keeper in standby does not answer and is killed");
                 // Another keeper needs the lock of the journal, which this one may hold.
                 process.kill().await;
-                Ok(None)
+                None
             }
-            link => Ok(link?),
+            link => link?,
+        };
+        if is_warm && link.is_none() {
+            // The agent may have left processes with the mark of this session.
+            platform::kill_remains(&args.session).await;
         }
+        Ok(link)
     }
 
     /// Gives the session to the keeper of its unit. Returns `None` if the unit did not start or does not answer.
@@ -324,5 +337,5 @@ impl Launcher {
 
 /// Returns the message that gives a keeper in standby its session.
 fn begin(args: &HoldArgs) -> Begin {
-    Begin { arguments: args.arguments().into_iter().map(ByteString::from).collect() }
+    Begin { arguments: args.arguments().into_iter().map(ByteString::from).collect(), warm: None }
 }

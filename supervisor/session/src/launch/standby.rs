@@ -12,12 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use agentd_keeper::cli::standby_arguments;
-use agentd_keeper::protocol::Attributes;
+use agentd_keeper::protocol::{Attributes, HoldArgs};
 use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 
 /// Time without a launch in progress, after which the spare keeper is started.
 const QUIET: Duration = Duration::from_millis(20);
+/// Time limit for the end of a process with its agent. An agent has 1 s after SIGTERM.
+const ENDED: Duration = Duration::from_secs(5);
 /// Time limit for the end of a killed process.
 const KILLED: Duration = Duration::from_secs(1);
 
@@ -47,9 +49,11 @@ struct StandbyState {
 pub(super) struct Standby {
     pub(super) process: StandbyProcess,
     /// Attributes that the process has inherited.
-    inherited: Attributes,
+    pub(super) inherited: Attributes,
     /// Connection to the process.
     pub(super) stream: UnixStream,
+    /// Arguments of the session that the process was told already, with an agent that it keeps warm.
+    pub(super) begun: Option<HoldArgs>,
 }
 
 /// The process of a keeper that was started in standby. This daemon is the parent while it lives, and collects the exit
@@ -58,6 +62,20 @@ pub(super) struct Standby {
 pub(super) struct StandbyProcess {
     child: Option<Child>,
     pub(super) pid: u32,
+}
+
+impl Standby {
+    /// Closes the connection, and waits until the process has ended its agent and itself.
+    pub(super) async fn end(self) {
+        let Self { mut process, stream, .. } = self;
+        drop(stream);
+        if let Some(child) = &mut process.child
+            && tokio::time::timeout(ENDED, child.wait()).await.is_err()
+        {
+            tracing::warn!(pid = process.pid, "a keeper with a warm agent does not end and is killed");
+            process.kill().await;
+        }
+    }
 }
 
 impl StandbyProcess {
@@ -128,6 +146,12 @@ impl Standbys {
         ReservedProcess { standbys: self.clone(), standby }
     }
 
+    /// Makes a reservation of this keeper.
+    pub(super) fn reservation_of(&self, standby: Standby) -> ReservedProcess {
+        self.state().launches += 1;
+        ReservedProcess { standbys: self.clone(), standby: Some(standby) }
+    }
+
     /// Starts the spare keeper in a task, unless a launch begins before the time is over.
     fn start_spare_later(&self, state: &StandbyState) {
         if state.launches > 0 || state.spare.is_some() || !state.keeps_spare {
@@ -163,7 +187,7 @@ impl Drop for ReservedProcess {
 }
 
 /// Starts a process in standby with an empty environment.
-fn start(keeper: &Path) -> io::Result<Standby> {
+pub(super) fn start(keeper: &Path) -> io::Result<Standby> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     // No `pre_exec`: see `detached`.
@@ -178,5 +202,5 @@ fn start(keeper: &Path) -> io::Result<Standby> {
         .spawn()?;
     let pid = child.id().ok_or_else(|| io::Error::other("the keeper has ended"))?;
     let process = StandbyProcess { child: Some(child), pid };
-    Ok(Standby { process, inherited: Attributes::inherited(), stream: UnixStream::from_std(ours)? })
+    Ok(Standby { process, inherited: Attributes::inherited(), stream: UnixStream::from_std(ours)?, begun: None })
 }

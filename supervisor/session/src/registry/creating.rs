@@ -17,6 +17,7 @@ use crate::creation::{create_files, sync_files};
 use crate::document::Document;
 use crate::drive::SessionOrigin;
 use crate::journal_port::Journal;
+use crate::launch::WarmKeeper;
 use crate::resting::SessionParts;
 use crate::{Session, answer, pulse};
 use agentd_decide::rules::{Command, LaunchTerms};
@@ -53,7 +54,10 @@ impl Sessions {
             // The agent is stored, so that a later change of the default does not give this session another agent.
             spec.agent = Some(self.generations.now().config.default_agent.clone());
         }
-        let (id, requested) = (SessionId::random(), asked.unwrap_or_else(|| spec.clone()));
+        let generation = self.generations.now();
+        let warm = generation.daemon.warm.take(&generation, &spec);
+        let id = warm.as_ref().and_then(WarmKeeper::id).unwrap_or_else(SessionId::random);
+        let (requested, launched) = (asked.unwrap_or_else(|| spec.clone()), spec.clone());
         if let Some(Workspace::New) = spec.workspace {
             let workspace = self.generations.now().daemon.directories.workspace(&id);
             spec.directory = workspace.components().chain(spec.directory.components()).collect();
@@ -81,6 +85,8 @@ impl Sessions {
                 return Err(not_written(error));
             }
         };
+        let mut made = made;
+        made.driver.give_warm(warm);
         let session = match self.start(made, parent.as_ref()) {
             Ok(session) => session,
             Err(problem) => {
@@ -93,6 +99,7 @@ impl Sessions {
             self.abandon(&session).await;
             return Err(not_written(error));
         }
+        generation.daemon.warm.follow(&generation, &session, &launched);
         if alone.is_some() {
             // Others see the conversation of the session before they may use it.
             session.is_current().await;

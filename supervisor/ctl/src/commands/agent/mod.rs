@@ -3,7 +3,7 @@
 mod login;
 mod offer;
 
-use agentd_api::agents::{AgentAddRequest, AgentAddView, AgentState, LoginState};
+use agentd_api::agents::{AgentAddRequest, AgentAddView, AgentState, LoginState, WarmView};
 use serde_json::Value;
 
 pub(super) use offer::offer;
@@ -30,23 +30,37 @@ async fn ls(context: &Context) -> Result<u8, Error> {
     }
     let screen = Screen::stdout();
     let columns = ["NAME", "CONFIGURED", "INSTALLED", "LOGIN"].map(|name| (name, Cut::Never));
-    let mut table = Table::new(&[&columns[..], &[("COMMAND", Cut::End)]].concat());
+    let is_warm = document.value.agents.iter().any(|agent| agent.warm.is_some());
+    let warm = is_warm.then_some(("WARM", Cut::Never));
+    let mut table = Table::new(&[&columns[..], warm.as_slice(), &[("COMMAND", Cut::End)]].concat());
     for agent in &document.value.agents {
         let configured = match (agent.configured, agent.default) {
             (true, true) => "default",
             (true, false) => "yes",
             (false, _) => "",
         };
-        table.row([
+        let mut row = vec![
             screen.line(&agent.name),
             configured.to_owned(),
             screen.line(&installed(agent)),
             login_word(agent).to_owned(),
-            screen.line(&agent.command.join(" ")),
-        ]);
+        ];
+        row.extend(is_warm.then(|| warm_words(agent)));
+        row.push(screen.line(&agent.command.join(" ")));
+        table.row(row);
     }
     Context::table(&table)?;
     Ok(0)
+}
+
+/// Returns how many processes of the agent are kept ready.
+fn warm_words(agent: &AgentState) -> String {
+    match &agent.warm {
+        None => String::new(),
+        Some(WarmView { obstacle: Some(_), .. }) => "no".to_owned(),
+        Some(WarmView { wanted, ready, starting: 0, .. }) => format!("{ready} of {wanted}"),
+        Some(WarmView { wanted, ready, starting, .. }) => format!("{ready} of {wanted}, {starting} starting"),
+    }
 }
 
 /// Returns the version of an installed agent.
@@ -109,6 +123,8 @@ fn description(agent: &AgentState) -> Vec<(&'static str, String)> {
         None => agent.login.as_str().to_owned(),
     };
     add("login", Some(login));
+    add("warm", agent.warm.as_ref().map(|_| warm_words(agent)));
+    add("not warm", agent.warm.as_ref().and_then(|warm| warm.obstacle.clone()));
     add("install", agent.install.clone());
     let own = &known["agentd"];
     let words = |value: &Value| {
