@@ -15,6 +15,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
+/// Serves like [`serve`], after this number of milliseconds.
+pub(crate) fn serve_slowly(time: &str) -> Result<()> {
+    thread::sleep(Duration::from_millis(time.parse()?));
+    serve()
+}
+
 /// Serves stdin and stdout until stdin ends.
 pub(crate) fn serve() -> Result<()> {
     let began = wall()?;

@@ -10,6 +10,7 @@ use crate::environment;
 use crate::first;
 use crate::rivals::{Rivals, Way};
 use crate::table::{Table, median, p95, ratio};
+use crate::warm;
 
 /// Number of agents that idle meanwhile, of each way.
 const RUNNING: usize = 100;
@@ -29,6 +30,7 @@ pub(crate) fn measure() -> Result<Table> {
     ));
     compare(&mut table)?;
     first::measure(&mut table)?;
+    warm::measure(&mut table)?;
     Ok(table)
 }
 

@@ -30,6 +30,7 @@ mod rivals;
 mod spawn;
 mod table;
 mod tail;
+mod warm;
 
 // The sources of the built-in providers use the SDK by this crate name; see `native`.
 extern crate self as agentd_plugin_sdk;
@@ -99,6 +100,7 @@ fn role(args: &[String]) -> Option<Result<()>> {
     match args[..] {
         // `process::kill_all_of` finds the agent by the directory in its arguments.
         ["agent", _] => Some(agent::serve()),
+        ["slow-agent", _, time] => Some(agent::serve_slowly(time)),
         ["agent", _, socket] => Some(agent::tell(Path::new(socket))),
         ["provide", name] => Some(native::serve(name)),
         ["bare-adopt", directory] => Some(bare::adopt(Path::new(directory))),

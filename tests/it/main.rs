@@ -128,6 +128,7 @@ mod turns;
 mod units;
 mod validate;
 mod variables;
+mod warm_agents;
 mod whole_life;
 mod workflow;
 #[cfg(target_os = "linux")]
