@@ -1,5 +1,5 @@
-//! A new session whose agent takes half a second until its first answer: with an agent that was kept warm, against an
-//! agent that the launch starts.
+//! A new session whose agent takes half a second until its first answer. An agent that was kept warm is compared with
+//! an agent that the launch starts.
 
 use std::fs;
 use std::time::{Duration, Instant};

@@ -102,7 +102,7 @@ pub(crate) fn start(record: &LaunchRecord) -> io::Result<AgentProcess> {
     Ok(AgentProcess { spawned, start_time, isolation })
 }
 
-/// Starts the agent, or takes over the one that was kept warm. Returns it with its `agent.started` record.
+/// Starts the agent, or takes over the process that was kept warm. Returns it with its `agent.started` record.
 pub(crate) fn launch(
     session: &str,
     record: &LaunchRecord,

@@ -60,7 +60,8 @@ families! {
 
     /// Number of launches that ended, by the reason of the launch and by outcome.
     launches: Counter = "launches" [reason in LAUNCH_REASONS, outcome in LAUNCH_OUTCOMES];
-    /// Number of launches that had a warm agent: `used`, or `not-used` if the agent had another environment or had ended.
+    /// Number of launches that had a warm agent: `used`, or `not-used` if the agent had another environment or had
+    /// ended.
     warm_agent_launches: Counter = "warm_agent_launches" [outcome in WARM_OUTCOMES];
     /// Duration of launches, from the begin to the open conversation or to the failure.
     launch_duration: Histogram = "launch_duration" seconds in buckets WORK [outcome in LAUNCH_OUTCOMES];

@@ -196,8 +196,7 @@ impl World {
 
     /// Completes the bring-up: the agent has started.
     fn start_agent(&mut self, can_load: bool) {
-        let facts_say_so = matches!(self.phase(), Phase::Preparing);
-        if !facts_say_so {
+        if self.phase() != Phase::Preparing {
             return;
         }
         let launch = self.state.launches;

@@ -87,8 +87,7 @@ impl Driver {
     }
 
     /// Counts whether the launch uses the agent that was kept warm.
-    fn count_warm(&self, agent: u32) {
-        let is_used = matches!(&self.recorder.state.run, Run::Running(running) if running.pid == agent);
+    fn count_warm(&self, is_used: bool) {
         let outcome = if is_used { "used" } else { "not-used" };
         self.terms.generation.daemon.metrics.warm_agent_launches.count([outcome]);
         if !is_used {
@@ -332,14 +331,13 @@ impl Driver {
             agent
         });
         match start_keeper(&*self.outside, plan, record, keeper).await {
-            Ok(link) => {
+            Ok((link, pid)) => {
+                if let Some(agent) = warm {
+                    self.count_warm(agent == pid);
+                }
                 self.recorder.port = Port::Keeper(link);
                 self.stop.sent = false;
-                let read = self.catch_up().await;
-                if let Some(agent) = warm {
-                    self.count_warm(agent);
-                }
-                read
+                self.catch_up().await
             }
             Err(error) => {
                 // If the agent could not be executed, the keeper records that before it releases the journal, and
@@ -361,19 +359,20 @@ impl Driver {
     }
 }
 
-/// Starts the keeper and sends it the launch record. The error is a text for people.
+/// Starts the keeper and sends it the launch record. Returns the connection and the agent's process id. The error is a
+/// text for people.
 async fn start_keeper(
     outside: &dyn Outside,
     plan: &LaunchPlan,
     record: LaunchRecord,
     reserved: Option<Reservation>,
-) -> Result<Box<dyn Connection>, String> {
+) -> Result<(Box<dyn Connection>, u32), String> {
     let mut link = outside.start(plan, reserved).await.map_err(|error| chain(&error))?;
     agentd_fault::at(Point::DaemonLaunchLinked).map_err(|error| error.to_string())?;
     match link.call(&ToKeeper::Launch(Box::new(record))).await {
-        Ok(FromKeeper::Launched { .. }) => {
+        Ok(FromKeeper::Launched { pid }) => {
             agentd_fault::at(Point::DaemonLaunchDone).map_err(|error| error.to_string())?;
-            Ok(link)
+            Ok((link, pid))
         }
         Ok(other) => Err(format!("the keeper gave an unexpected answer to the launch: {other:?}")),
         Err(error) => Err(chain(&error)),

@@ -52,7 +52,7 @@ pub(super) struct Standby {
     pub(super) inherited: Attributes,
     /// Connection to the process.
     pub(super) stream: UnixStream,
-    /// Arguments of the session that the process was told already, with an agent that it keeps warm.
+    /// Arguments of the session for which the process keeps an agent warm.
     pub(super) begun: Option<HoldArgs>,
 }
 

@@ -6,8 +6,8 @@
 //!                            └──────────┴────► ended: idle, reload, drain, exit, end of the daemon
 //! ```
 //!
-//! A warm agent has the id of its future session, and nothing else of it: no directory, no journal and no name. The
-//! new session gets this id and is launched like every session. Its keeper hands the agent over only if the launch
+//! A warm agent has the id of its future session. The session has no directory, no journal and no name yet. The new
+//! session gets this id and is launched like every session. Its keeper hands the agent over only if the launch
 //! would start an equal process ([`agentd_keeper::protocol::LaunchRecord::starts_like`]); otherwise it starts another.
 //!
 //! This module chooses the agents to start and to end. It does not decide about a launch.
@@ -122,7 +122,7 @@ impl WarmAgents {
     /// Notes that a session was created, after which an agent like its own is started.
     pub(crate) fn follow(&self, generation: &Generation, session: &Session, spec: &SessionSpec) {
         if let Some((name, _, key)) = wanted(generation, spec) {
-            // A later launch wishes the same.
+            // If the channel is full, a later launch makes up for this one.
             let _ = self.wishes.try_send(Wish { session: session.clone(), name, key: Arc::new(key) });
         }
     }
