@@ -162,7 +162,7 @@ async fn an_agent_is_never_given_to_another_environment() {
     let session = daemon.session(&named).await;
     assert_ne!(session.view().await.status.agent_pid, Some(warm.agent.pid));
     assert!(session.turn("env").await.text.contains("\"AGENTD_SESSION_NAME\":\"mine\""));
-    assert_eq!(ready(&daemon, 1).await, [warm.clone()], "it still fits a session without a name");
+    assert_eq!(ready(&daemon, 1).await, std::slice::from_ref(&warm), "it still fits a session without a name");
     let elsewhere = daemon.session(&SessionSpec { directory: other, ..spec(&daemon) }).await;
     assert_ne!(elsewhere.view().await.status.agent_pid, Some(warm.agent.pid));
     is_gone(&daemon, &warm).await;

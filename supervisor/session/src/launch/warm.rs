@@ -7,7 +7,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use agentd_api::{ByteString, SessionId};
+use agentd_api::SessionId;
 use agentd_host::directories::{DirectoryError, make_private};
 use agentd_host::{frame, platform};
 use agentd_keeper::cli::ROOM;
@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::standby::{self, Standby};
-use super::{Launcher, Reservation};
+use super::{Launcher, Reservation, begin};
 use crate::pulse;
 
 /// A keeper with a started agent that has no session. Dropping the value ends both.
@@ -63,8 +63,8 @@ impl Launcher {
         limit: Duration,
     ) -> Result<WarmKeeper, WarmError> {
         let args = HoldArgs { core: agentd_keeper::private::core_limit(), ..args.clone() };
-        let arguments = args.arguments();
-        if arguments.iter().map(|argument| argument.len() + 1).sum::<usize>() > ROOM {
+        let first = Begin { warm: Some(Box::new(record)), ..begin(&args) };
+        if first.arguments.iter().map(|argument| argument.as_bytes().len() + 1).sum::<usize>() > ROOM {
             return Err(WarmError::TooLong);
         }
         if let Some(runtime) = args.socket.parent() {
@@ -74,10 +74,8 @@ impl Launcher {
         let mut standby = standby::start(&self.keeper).map_err(WarmError::Start)?;
         standby.begun = Some(args.clone());
         let mut warm = WarmKeeper { standby: Some(standby), args, agent: 0, watch: None };
-        let arguments = arguments.into_iter().map(ByteString::from).collect();
-        let begin = Begin { arguments, warm: Some(Box::new(record)) };
-        match tokio::time::timeout(limit, warm.begin(&begin)).await {
-            Ok(begun) => begun.map(|()| warm),
+        match tokio::time::timeout(limit, warm.begin(&first)).await {
+            Ok(initialized) => initialized.map(|()| warm),
             Err(_) => Err(WarmError::Silent(limit)),
         }
     }

@@ -98,7 +98,7 @@ fn wanted<'a>(generation: &'a Generation, spec: &SessionSpec) -> Option<(AgentNa
         agent: Some(name.clone()),
         directories: spec.directories.clone(),
         interactive: spec.interactive,
-        limits: spec.limits.clone(),
+        limits: spec.limits,
         environment: spec.environment.clone(),
         ..SessionSpec::new(&spec.directory)
     };
