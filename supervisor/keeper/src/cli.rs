@@ -249,12 +249,19 @@ mod tests {
     }
 
     #[test]
+    fn the_arguments_of_a_keeper_in_standby_are_room() {
+        for line in ["standby", "standby room", "standby hold --session a --launch x"] {
+            assert_eq!(parsed(line), Ok(Role::Standby), "{line}");
+        }
+        assert_eq!(parse(standby_arguments()), Ok(Role::Standby));
+    }
+
+    #[test]
     fn an_invalid_argument_is_refused_by_name() {
         for (line, message) in [
             ("", "a role is missing"),
             ("serve", "\"serve\" is not a role"),
             ("run now", "\"now\" is unknown"),
-            ("standby room more", "\"more\" is unknown"),
             ("look", "the number of seconds"),
             ("look 0", "the number of seconds"),
             ("dump-environment x", "the file descriptor number"),
