@@ -44,7 +44,7 @@ const LITTLE: usize = 8 << 10;
 /// Read size in bytes that shows an agent blocked by its full pipe. A wider pipe lets the agent and the keeper switch
 /// less often.
 const MUCH: usize = 32 << 10;
-const WIDE: i32 = 512 << 10;
+const WIDE: i32 = 256 << 10;
 /// Length of the pause after a short read.
 const GATHER: Duration = Duration::from_millis(1);
 

@@ -11,7 +11,7 @@ use crate::wait::{self, Read};
 /// Block size in bytes for an agent with little output.
 const SMALL: usize = 4 << 10;
 /// Block size in bytes for an agent with much output. It equals the capacity of the widened pipe.
-const LARGE: usize = 512 << 10;
+const LARGE: usize = 256 << 10;
 
 /// Length of a read in bytes of an agent that prints continuously.
 const MUCH: usize = 8 << 10;
