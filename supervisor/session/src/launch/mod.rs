@@ -173,7 +173,7 @@ impl Launcher {
     ) -> Result<Option<Link>, LaunchError> {
         let begin = begin(args);
         // The process shows the arguments in place of its own, by which it is found when it does not answer.
-        if begin.arguments.iter().map(|argument| argument.as_bytes().len() + 1).sum::<usize>() > ROOM {
+        if !has_room(&begin) {
             return Ok(None);
         }
         let Some(standby) = reserved.take() else { return Ok(None) };
@@ -338,4 +338,9 @@ impl Launcher {
 /// Returns the message that gives a keeper in standby its session.
 fn begin(args: &HoldArgs) -> Begin {
     Begin { arguments: args.arguments().into_iter().map(ByteString::from).collect(), warm: None }
+}
+
+/// Reports whether a keeper in standby can show these arguments as its command line.
+fn has_room(begin: &Begin) -> bool {
+    begin.arguments.iter().map(|argument| argument.as_bytes().len() + 1).sum::<usize>() <= ROOM
 }

@@ -186,21 +186,27 @@ impl Drop for ReservedProcess {
     }
 }
 
-/// Starts a process in standby with an empty environment.
-pub(super) fn start(keeper: &Path) -> io::Result<Standby> {
+/// Makes a connection: this daemon's end, and the stdin of a keeper in standby.
+pub(super) fn pair() -> io::Result<(UnixStream, OwnedFd)> {
     let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     ours.set_nonblocking(true)?;
+    Ok((UnixStream::from_std(ours)?, theirs.into()))
+}
+
+/// Starts a process in standby with an empty environment.
+pub(super) fn start(keeper: &Path) -> io::Result<Standby> {
+    let (stream, theirs) = pair()?;
     // No `pre_exec`: see `detached`.
     let child = Command::new(keeper)
         .args(standby_arguments())
         .env_clear()
         .current_dir("/")
-        .stdin(Stdio::from(OwnedFd::from(theirs)))
+        .stdin(Stdio::from(theirs))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .kill_on_drop(false)
         .spawn()?;
     let pid = child.id().ok_or_else(|| io::Error::other("the keeper has ended"))?;
     let process = StandbyProcess { child: Some(child), pid };
-    Ok(Standby { process, inherited: Attributes::inherited(), stream: UnixStream::from_std(ours)?, begun: None })
+    Ok(Standby { process, inherited: Attributes::inherited(), stream, begun: None })
 }

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use zbus::conn::Builder;
 use zbus::{Connection, Fd, Message, Variant};
 
-use super::{LaunchError, Unit};
+use super::{LaunchError, Unit, standby};
 
 /// Connection to the manager that runs the keepers. It is opened on demand. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -131,13 +131,10 @@ impl Units {
         args: &HoldArgs,
         of: &Unit,
     ) -> std::io::Result<ReservedUnit> {
-        let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-        ours.set_nonblocking(true)?;
-        let stream = UnixStream::from_std(ours)?;
+        let (stream, theirs) = standby::pair()?;
         let (units, id, keeper, of) = (self.clone(), id.clone(), keeper.to_owned(), of.clone());
         let arguments = cli::standby_for(args);
-        let started =
-            tokio::spawn(async move { units.start(&id, (&keeper, &arguments), &of, Some(theirs.into())).await });
+        let started = tokio::spawn(async move { units.start(&id, (&keeper, &arguments), &of, Some(theirs)).await });
         Ok(ReservedUnit { stream, started })
     }
 

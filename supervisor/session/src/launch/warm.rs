@@ -10,14 +10,13 @@ use std::time::Duration;
 use agentd_api::SessionId;
 use agentd_host::directories::{DirectoryError, make_private};
 use agentd_host::{frame, platform};
-use agentd_keeper::cli::ROOM;
 use agentd_keeper::protocol::{Attributes, Begin, FromKeeper, HoldArgs, LaunchRecord};
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::standby::{self, Standby};
-use super::{Launcher, Reservation, begin};
+use super::{Launcher, Reservation, begin, has_room};
 use crate::pulse;
 
 /// A keeper with a started agent that has no session. Dropping the value ends both.
@@ -64,7 +63,7 @@ impl Launcher {
     ) -> Result<WarmKeeper, WarmError> {
         let args = HoldArgs { core: agentd_keeper::private::core_limit(), ..args.clone() };
         let first = Begin { warm: Some(Box::new(record)), ..begin(&args) };
-        if first.arguments.iter().map(|argument| argument.as_bytes().len() + 1).sum::<usize>() > ROOM {
+        if !has_room(&first) {
             return Err(WarmError::TooLong);
         }
         if let Some(runtime) = args.socket.parent() {
