@@ -41,6 +41,8 @@ const STACK: usize = 64 << 10;
 
 /// Exit status for a component that cannot be compiled (`EX_DATAERR` of sysexits(3)).
 pub(crate) const UNFIT: u8 = 65;
+/// Exit status for a compilation that needs more memory than it may have (`EX_OSERR` of sysexits(3)).
+pub(crate) const NO_MEMORY: u8 = 71;
 
 /// Why a component was not compiled.
 #[derive(Debug, thiserror::Error)]
@@ -60,15 +62,27 @@ pub enum CompileError {
     /// The component is invalid, or uses features that are not enabled.
     #[error("invalid or unsupported component")]
     Component(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// An allocation failed. Most of those in the compiler end the process by SIGABRT instead.
+    #[error("out of memory")]
+    Memory(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The code could not be written.
     #[error("could not write {what}")]
     Write { what: String, source: io::Error },
 }
 
 impl CompileError {
-    /// Returns the exit status for the error: 65 if the component is at fault, otherwise 1.
+    /// Returns the exit status for the error: 65 if the component is at fault, 71 if memory ran out, otherwise 1.
     pub fn status(&self) -> u8 {
-        if let Self::Component(_) = self { UNFIT } else { 1 }
+        match self {
+            Self::Component(_) => UNFIT,
+            Self::Memory(_) => NO_MEMORY,
+            _ => 1,
+        }
+    }
+
+    /// Turns an error of wasmtime into one of memory, if an allocation failed, or else into one of this kind.
+    fn of(error: wasmtime::Error, kind: fn(Box<dyn std::error::Error + Send + Sync>) -> Self) -> Self {
+        if error.is::<wasmtime::error::OutOfMemory>() { Self::Memory(error.into()) } else { kind(error.into()) }
     }
 }
 
@@ -98,9 +112,10 @@ pub fn compile(way: &CompileFiles, code: Code) -> Result<(), CompileError> {
         let _ = thread::Builder::new().stack_size(STACK).spawn(report_progress);
     }
     let bytes = way.read()?;
-    let config = code.engine_config(Some(bytes.len())).map_err(|error| CompileError::Engine(error.into()))?;
-    let engine = Engine::new(&config).map_err(|error| CompileError::Engine(error.into()))?;
-    let code = engine.precompile_component(&bytes).map_err(|error| CompileError::Component(error.into()))?;
+    let config =
+        code.engine_config(Some(bytes.len())).map_err(|error| CompileError::of(error, CompileError::Engine))?;
+    let engine = Engine::new(&config).map_err(|error| CompileError::of(error, CompileError::Engine))?;
+    let code = engine.precompile_component(&bytes).map_err(|error| CompileError::of(error, CompileError::Component))?;
     way.write(&code)
 }
 

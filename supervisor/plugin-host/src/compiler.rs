@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 use crate::cache::CompiledError;
 use crate::code::Code;
-use crate::compile::{MEMORY_VARIABLE, OUTPUT_VARIABLE, PROGRESS, TIME_VARIABLE, UNFIT, seconds};
+use crate::compile::{MEMORY_VARIABLE, NO_MEMORY, OUTPUT_VARIABLE, PROGRESS, TIME_VARIABLE, UNFIT, seconds};
 
 /// Resource limits for compiling one component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -158,6 +158,7 @@ impl Compiler {
             Some(Ok(Signal::SIGXFSZ)) => CompiledError::Output(self.limits.output),
             // Rust's allocator prints this and aborts.
             Some(_) if words.contains("memory allocation of") => CompiledError::Memory(self.limits.memory),
+            _ if status.code() == Some(i32::from(NO_MEMORY)) => CompiledError::Memory(self.limits.memory),
             _ if status.code() == Some(i32::from(UNFIT)) => CompiledError::Refused(words),
             _ if words.is_empty() => CompiledError::Failed(status.to_string()),
             Some(_) => CompiledError::Failed(format!("{status}: {words}")),
