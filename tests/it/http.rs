@@ -1,7 +1,5 @@
 //! The control endpoint refuses what it must, in the form it promised, and nothing changes by it.
 
-use std::time::Duration;
-
 use agentd_api::problem::Problem;
 use agentd_api::session::{SessionView, WholeList};
 use agentd_api::{Code, Route};
@@ -189,24 +187,49 @@ async fn a_request_cut_anywhere_creates_nothing() {
     assert_eq!(everything(&daemon).await.1, Vec::<std::path::PathBuf>::new());
 }
 
-/// Clients like Python's http.client send the head and the body apart.
+/// Clients like Python's http.client send the head and the body apart, and read the answer after both.
 #[tokio::test]
-async fn a_request_is_answered_after_its_body_also_if_the_route_reads_none() {
+async fn a_body_that_was_not_needed_for_its_answer_can_be_sent_to_its_end() {
+    let daemon = Daemon::start().await;
+    let length = 5 << 20;
+    let requests = [
+        ("POST", "/v1/reload?dry_run=true", 2, "200"),
+        ("POST", "/v1/sessions", length, "413"),
+        ("POST", "/v1/sessions/none/prompt", length, "404"),
+        ("POST", "/v1/nowhere", length, "404"),
+        ("PUT", "/v1/sessions", length, "405"),
+    ];
+    for (method, path, length, status) in requests {
+        let mut stream = UnixStream::connect(daemon.client.socket()).await.expect("it listens");
+        let head = format!("{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n");
+        // A second request on the same connection shows that the daemon has not closed it.
+        for _ in 0..2 {
+            stream.write_all(head.as_bytes()).await.expect("it is open");
+            // The body begins after the answer has begun.
+            stream.readable().await.expect("it is open");
+            let sent = stream.write_all(&vec![b' '; length]).await;
+            sent.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+            let mut answer = Vec::new();
+            while !answer.ends_with(b"}") && !answer.ends_with(b"}\n") {
+                assert_ne!(stream.read_buf(&mut answer).await.expect("it is open"), 0, "closed");
+            }
+            let answer = String::from_utf8_lossy(&answer);
+            assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{method} {path}: {answer}");
+        }
+    }
+}
+
+/// The rest of a body is read for a limited time.
+#[tokio::test]
+async fn a_body_that_does_not_end_does_not_keep_its_connection() {
     let daemon = Daemon::start().await;
     let mut stream = UnixStream::connect(daemon.client.socket()).await.expect("it listens");
-    let head = "POST /v1/reload?dry_run=true HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n";
-    // A second request on the same connection shows that the daemon has not closed it.
-    for _ in 0..2 {
-        stream.write_all(head.as_bytes()).await.expect("it is open");
-        let early = tokio::time::timeout(Duration::from_millis(200), stream.readable()).await;
-        assert!(early.is_err(), "an answer before the body");
-        stream.write_all(b"{}").await.expect("it is open");
-        let mut answer = Vec::new();
-        while !answer.ends_with(b"}") && !answer.ends_with(b"}\n") {
-            assert_ne!(stream.read_buf(&mut answer).await.expect("it is open"), 0, "closed");
-        }
-        assert!(answer.starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer));
-    }
+    let head = "POST /v1/nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 100000\r\n\r\n";
+    stream.write_all(head.as_bytes()).await.expect("it is open");
+    let mut answer = Vec::new();
+    let end = tokio::time::timeout(crate::harness::LIMIT, stream.read_to_end(&mut answer)).await;
+    end.expect("the daemon closes the connection").expect("the answer precedes the end");
+    assert!(answer.starts_with(b"HTTP/1.1 404 "), "{}", String::from_utf8_lossy(&answer));
 }
 
 #[tokio::test]

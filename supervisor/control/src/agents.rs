@@ -10,12 +10,12 @@ use agentd_config::{Agent, DEMO};
 use agentd_session::generation::Generation;
 use agentd_session::{agent_look, refused_logins};
 use hyper::Request;
-use hyper::body::Incoming;
 use tokio::task::JoinSet;
 
 use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 
 /// An agent to look for.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ struct Wanted {
     known: Option<&'static KnownAgent>,
 }
 
-pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer {
+pub(super) async fn add(context: &Context, request: Request<RequestBody>) -> Answer {
     let wish: AgentAddRequest = read(context, request).await?;
     let operations = Arc::clone(&context.operations);
     let added = async move { operations.add_agent(&wish).await };

@@ -13,13 +13,13 @@ use agentd_api::session::{PermissionAnswer, Phase, SessionView};
 use agentd_api::{Code, Problem, SessionId};
 use agentd_session::{Command, LaunchTerms, Session, Sessions};
 use hyper::Request;
-use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::handlers::{Answer, bounded, ended, read, to_the_end};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 
 /// Number of sessions that one call handles at a time.
 const AT_ONCE: usize = 16;
@@ -39,22 +39,22 @@ enum Work {
     Answer(PermissionAnswer),
 }
 
-pub(super) async fn stop(context: &Context, request: Request<Incoming>) -> Answer {
+pub(super) async fn stop(context: &Context, request: Request<RequestBody>) -> Answer {
     let BulkStop { select, wait } = read(context, request).await?;
     run(context, select, Work::Stop { wait }).await
 }
 
-pub(super) async fn resume(context: &Context, request: Request<Incoming>) -> Answer {
+pub(super) async fn resume(context: &Context, request: Request<RequestBody>) -> Answer {
     let BulkResume { select, new_conversation: fresh } = read(context, request).await?;
     run(context, select, Work::Resume { fresh }).await
 }
 
-pub(super) async fn remove(context: &Context, request: Request<Incoming>) -> Answer {
+pub(super) async fn remove(context: &Context, request: Request<RequestBody>) -> Answer {
     let BulkRemove { select, force } = read(context, request).await?;
     run(context, select, Work::Remove { force }).await
 }
 
-pub(super) async fn answer(context: &Context, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(context: &Context, request: Request<RequestBody>) -> Answer {
     let BulkAnswer { select, answer } = read(context, request).await?;
     run(context, select, Work::Answer(answer)).await
 }

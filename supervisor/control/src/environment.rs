@@ -10,16 +10,16 @@ use agentd_api::login::AgentStartRequest;
 use agentd_api::session::SessionSpec;
 use agentd_api::{Code, Problem};
 use hyper::Request;
-use hyper::body::Incoming;
 
 use super::handlers::{Answer, read, to_the_end};
 use super::router::Context;
 use super::{access, json};
+use crate::request_body::RequestBody;
 use agentd_environment::{drift, without_secrets};
 use agentd_session::{Session, agent_start, build_now, kept};
 
 /// Builds the environment in which an agent would start. Only the owner may make this call, which is recorded.
-pub(super) async fn of_agent(context: &Context, name: &str, request: Request<Incoming>) -> Answer {
+pub(super) async fn of_agent(context: &Context, name: &str, request: Request<RequestBody>) -> Answer {
     let asked: AgentStartRequest = read(context, request).await?;
     if let Some(id) = asked.session {
         let session = context.sessions.find(id.as_str()).await?;
@@ -78,7 +78,7 @@ pub(super) async fn rotate(context: &Context) -> Answer {
 }
 
 /// Adds variables to the whitelist in the user's configuration, and reloads the configuration.
-pub(super) async fn keep(context: &Context, request: Request<Incoming>) -> Answer {
+pub(super) async fn keep(context: &Context, request: Request<RequestBody>) -> Answer {
     let wish: KeepRequest = read(context, request).await?;
     let operations = Arc::clone(&context.operations);
     let kept = async move { operations.keep(&wish).await };

@@ -15,13 +15,14 @@ use agentd_feed::{Feed, FeedError, FeedReader, Filter, Item, Start};
 use agentd_keeper::caller::CallerClass;
 use bytes::{Bytes, BytesMut};
 use hyper::Request;
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::handlers::Answer;
 use super::router::Context;
 use super::stream::{Format, Sender, Window, last_event};
+use crate::request_body::RequestBody;
 
 /// Length of a chunk in bytes, after which the next one begins.
 const CHUNK: usize = 256 << 10;
@@ -44,7 +45,7 @@ pub(super) struct Query {
 }
 
 /// Streams the feed.
-pub(super) async fn events(context: &Context, query: Query, request: &Request<Incoming>) -> Answer {
+pub(super) async fn events(context: &Context, query: Query, request: &Request<RequestBody>) -> Answer {
     let (format, (start, follow)) = (Format::of(request), place(query.window, request)?);
     let stream = if follow { context.stream()? } else { None };
     let feed = Arc::clone(&context.feed);
@@ -75,7 +76,7 @@ pub(super) async fn events(context: &Context, query: Query, request: &Request<In
 }
 
 /// Returns the position at which the stream begins, and whether the stream continues after the stored events.
-fn place(window: Window, request: &Request<Incoming>) -> Result<(Start, bool), Problem> {
+fn place(window: Window, request: &Request<RequestBody>) -> Result<(Start, bool), Problem> {
     let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     if let Some((before, limit)) = window.page()? {
         return Ok((Start::Before(before, count(limit)), false));

@@ -10,7 +10,6 @@ use agentd_api::status::{AgentList, AgentView, Health, HealthView, VersionView};
 use agentd_api::{Call, Code, Problem};
 use agentd_keeper::caller::CallerClass;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Request, Response};
 use jiff::Timestamp;
@@ -21,6 +20,7 @@ use tracing::Instrument as _;
 
 use super::router::Context;
 use super::{Body, access, children, full, json};
+use crate::request_body::RequestBody;
 use agentd_session::answer::check_schema;
 use agentd_session::content;
 use agentd_session::{Command, LaunchTerms, Session};
@@ -68,7 +68,7 @@ pub(super) async fn create(
     context: &Context,
     wait: Option<Wait>,
     keys: TermsKeys,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Answer {
     let terms = terms(context, keys)?;
     let key = idempotency_key(&request)?;
@@ -146,7 +146,7 @@ pub(super) async fn remove(context: &Context, id: String, session: Result<Sessio
     Ok(Response::new(full("")))
 }
 
-pub(super) async fn prompt(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn prompt(context: &Context, session: &Session, request: Request<RequestBody>) -> Answer {
     let key = idempotency_key(&request)?;
     let PromptRequest { prompt, parts, schema } =
         read_up_to(context, request, context.generation.config.limits.prompt).await?;
@@ -195,7 +195,7 @@ pub(super) async fn permit(
     context: &Context,
     session: &Session,
     permission: &str,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Answer {
     let permission = permission
         .parse()
@@ -206,7 +206,7 @@ pub(super) async fn permit(
 }
 
 /// Passes an editor's answer on to the agent.
-pub(super) async fn answer_request(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer_request(context: &Context, session: &Session, request: Request<RequestBody>) -> Answer {
     session.ask(Command::AnswerRequest(read(context, request).await?)).await?;
     json(&session.view())
 }
@@ -285,26 +285,15 @@ where
     }
 }
 
-/// Maximum length in bytes, and time limit, of a body that no route reads.
-const UNREAD: (usize, Duration) = (64 << 10, Duration::from_secs(1));
-
-/// Reads a body that the route does not need. Otherwise hyper closes the connection after an answer that precedes the
-/// body. A client that is still sending may then not see the answer.
-pub(super) async fn discard(body: &mut Incoming) {
-    let (longest, time) = UNREAD;
-    // The answer does not depend on the body.
-    let _ = whole(body, longest, time).await;
-}
-
 /// Reads and parses the body of a request.
-pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Request<Incoming>) -> Result<T, Problem> {
+pub(super) async fn read<T: DeserializeOwned>(context: &Context, request: Request<RequestBody>) -> Result<T, Problem> {
     read_up_to(context, request, context.generation.config.limits.body).await
 }
 
 /// Reads a body of at most this length in bytes.
 async fn read_up_to<T: DeserializeOwned>(
     context: &Context,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
     longest: usize,
 ) -> Result<T, Problem> {
     let time = context.generation.config.limits.body_time.0;
@@ -321,7 +310,7 @@ async fn read_up_to<T: DeserializeOwned>(
 }
 
 /// Returns the key that identifies repeated requests (draft-ietf-httpapi-idempotency-key-header).
-pub(super) fn idempotency_key(request: &Request<Incoming>) -> Result<Option<String>, Problem> {
+pub(super) fn idempotency_key(request: &Request<RequestBody>) -> Result<Option<String>, Problem> {
     const LONGEST: usize = 255;
     let Some(value) = request.headers().get("idempotency-key") else { return Ok(None) };
     match value.to_str() {

@@ -32,6 +32,7 @@ mod prune;
 mod read_only;
 mod readiness;
 mod repositories;
+mod request_body;
 mod room;
 mod router;
 mod routes;

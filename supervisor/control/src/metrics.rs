@@ -5,15 +5,15 @@
 use agentd_api::readiness::NotReady;
 use agentd_metrics::Format;
 use agentd_session::show_sessions;
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Request, Response};
 
 use super::router::Context;
 use super::{Body, full, readiness};
+use crate::request_body::RequestBody;
 
 /// Returns the page in the format that the client accepts.
-pub(super) fn page(context: &Context, request: &Request<Incoming>) -> Response<Body> {
+pub(super) fn page(context: &Context, request: &Request<RequestBody>) -> Response<Body> {
     let accept = request.headers().get_all(ACCEPT).iter().filter_map(|accept| accept.to_str().ok());
     let format = Format::accepted(&accept.collect::<Vec<_>>().join(","));
     let reasons = readiness::reasons(context);

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use agentd_api::prerequisite::{CheckRequest, PrerequisiteList};
 use agentd_api::route::Scope;
 use hyper::Request;
-use hyper::body::Incoming;
 
 use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 use agentd_keeper::caller::CallerClass;
 use agentd_session::Session;
 
@@ -46,7 +46,7 @@ pub(super) async fn check_all(context: &Context, session: &Session) -> Answer {
     json(&PrerequisiteList { prerequisites })
 }
 
-pub(super) async fn check(context: &Context, name: &str, request: Request<Incoming>) -> Answer {
+pub(super) async fn check(context: &Context, name: &str, request: Request<RequestBody>) -> Answer {
     let CheckRequest { session } = read(context, request).await?;
     let session = match session {
         Some(id) => Some(context.sessions.find(id.as_str()).await?),

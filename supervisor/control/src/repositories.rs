@@ -7,11 +7,11 @@ use agentd_api::route::{Wait, Within};
 use agentd_api::session::SessionView;
 use agentd_session::Session;
 use hyper::Request;
-use hyper::body::Incoming;
 
 use super::handlers::{Answer, bounded, read, to_the_end};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 
 pub(super) async fn list(context: &Context, session: &Session) -> Answer {
     json(&context.sessions.repositories(session).await)
@@ -21,7 +21,7 @@ pub(super) async fn add(
     context: &Context,
     session: Session,
     (now, wait): (bool, Option<Wait>),
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Answer {
     let repository: RepositorySpec = read(context, request).await?;
     let name = repository.name();

@@ -9,7 +9,7 @@ use agentd_api::prerequisite::Requester;
 use agentd_api::route::{self, Scope, Within};
 use agentd_api::{Call, Code, Problem, Route};
 use agentd_keeper::caller::{Caller, CallerClass};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Body as _;
 use hyper::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tokio_util::sync::CancellationToken;
@@ -31,6 +31,7 @@ use super::{
 };
 use crate::audit_log::Audit;
 use crate::read_only::ReadOnlyEndpoint;
+use crate::request_body::RequestBody;
 use crate::tcp_listener::TcpEndpoint;
 use agentd_feed::Feed;
 use agentd_host::exhausted;
@@ -173,7 +174,7 @@ static REQUESTS: AtomicU64 = AtomicU64::new(1);
 pub(crate) async fn answer(
     mut context: Context,
     admission: Admission,
-    mut request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response<Body>, Infallible> {
     let begun = Instant::now();
     let id = format!("{}-{}", std::process::id(), REQUESTS.fetch_add(1, Ordering::Relaxed));
@@ -184,9 +185,6 @@ pub(crate) async fn answer(
     // The log has these fields in each line about the request.
     let span = || tracing::error_span!("request", agentd.request = %id, http.method = %method, http.path = %path);
     let admitted = admission.check(&request).map(|grant| context.grant = grant);
-    if route.is_none_or(|route| route.body().is_none()) {
-        handlers::discard(request.body_mut()).await;
-    }
     let answered = match admit(&context, admitted, route, named.as_ref()).await {
         Ok(route) => {
             if let Some(kept) = list::kept(&context, route, request.uri(), request.headers()) {
@@ -305,7 +303,7 @@ async fn dispatch(
     context: &Context,
     route: Route,
     named: Option<&Named>,
-    request: Request<Incoming>,
+    request: Request<RequestBody>,
 ) -> Result<Response<Body>, Problem> {
     let uri = request.uri().clone();
     let call = Call::parse(route, uri.path(), uri.query().unwrap_or_default())?;
@@ -326,7 +324,7 @@ async fn dispatch(
 }
 
 /// Makes the call.
-async fn answer_call(context: &Context, call: Call, named: Option<&Named>, request: Request<Incoming>) -> Answer {
+async fn answer_call(context: &Context, call: Call, named: Option<&Named>, request: Request<RequestBody>) -> Answer {
     let route = call.route();
     let session = async || match named {
         Some(named) => named.session(&context.sessions).await,
@@ -428,7 +426,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
 }
 
 /// Makes a call on many sessions.
-async fn answer_many(context: &Context, call: Call, request: Request<Incoming>) -> Answer {
+async fn answer_many(context: &Context, call: Call, request: Request<RequestBody>) -> Answer {
     match call {
         Call::Feed { after, last, follow, before, limit, kind, session, label } => {
             let window = Window { after, last, follow, before, limit };

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use agentd_api::Problem;
 use agentd_api::schedule::{ScheduleRuns, ScheduleSpec, ScheduleView};
-use hyper::body::Incoming;
 use hyper::header::{ETAG, HeaderValue, LOCATION};
 use hyper::{Request, Response};
 
@@ -12,6 +11,7 @@ use super::handlers::{Answer, idempotency_key, read, to_the_end};
 use super::router::Context;
 use super::session_spec::expected;
 use super::{Body, full, json};
+use crate::request_body::RequestBody;
 use agentd_api::Call;
 
 pub(super) fn list(context: &Context) -> Answer {
@@ -22,7 +22,7 @@ pub(super) fn show(context: &Context, name: &str) -> Answer {
     tagged(&context.schedules.show(name)?)
 }
 
-pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer {
+pub(super) async fn add(context: &Context, request: Request<RequestBody>) -> Answer {
     let spec: ScheduleSpec = read(context, request).await?;
     let schedules = Arc::clone(&context.schedules);
     let view = to_the_end(async move { schedules.add(spec).await }).await?;
@@ -34,7 +34,7 @@ pub(super) async fn add(context: &Context, request: Request<Incoming>) -> Answer
     Ok(response)
 }
 
-pub(super) async fn set(context: &Context, name: String, request: Request<Incoming>) -> Answer {
+pub(super) async fn set(context: &Context, name: String, request: Request<RequestBody>) -> Answer {
     let expected = expected(request.headers())?;
     let spec: ScheduleSpec = read(context, request).await?;
     let schedules = Arc::clone(&context.schedules);
@@ -48,7 +48,7 @@ pub(super) async fn remove(context: &Context, name: String) -> Answer {
 }
 
 /// Runs a schedule: what is due, or one run now.
-pub(super) async fn run(context: &Context, name: String, due: bool, request: Request<Incoming>) -> Answer {
+pub(super) async fn run(context: &Context, name: String, due: bool, request: Request<RequestBody>) -> Answer {
     let key = idempotency_key(&request)?;
     let schedules = Arc::clone(&context.schedules);
     let begun = async move { if due { schedules.run_due(&name).await } else { schedules.run(&name, key).await } };

@@ -9,12 +9,12 @@ use std::sync::Arc;
 use agentd_api::scripts::{ScriptDecision, ScriptList, ScriptProposal, ScriptState, ScriptView, SourcedView};
 use agentd_api::{Code, Problem};
 use hyper::Request;
-use hyper::body::Incoming;
 use jiff::Timestamp;
 
 use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 use agentd_api::chain;
 use agentd_environment::{Script, ScriptPlace, Trust, TrustError, redacted_script, sourced};
 use agentd_host::workspace::{self, WorkspaceError};
@@ -28,7 +28,7 @@ pub(super) async fn scripts(context: &Context, directory: Option<String>, diff: 
     document(context, looked_for, diff).await
 }
 
-pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Request<Incoming>) -> Answer {
+pub(super) async fn decide_scripts(context: &Context, allow: bool, request: Request<RequestBody>) -> Answer {
     let ScriptDecision { directory, shown } = read(context, request).await?;
     let looked_for = candidates(context, &directory).await?;
     let (trust, now) = (Arc::clone(&context.generation.daemon.trust), Timestamp::now());
@@ -54,7 +54,7 @@ pub(super) async fn proposal(context: &Context, session: &Session, diff: bool) -
 }
 
 /// Stores a script that is proposed for a session. The owner approves it as a script of a directory.
-pub(super) async fn propose(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn propose(context: &Context, session: &Session, request: Request<RequestBody>) -> Answer {
     let proposed: ScriptProposal = read(context, request).await?;
     let (generation, of, requester) = (Arc::clone(&context.generation), session.clone(), context.requester());
     to_the_end(async move { agentd_session::propose(&generation, &of, proposed, requester).await }).await?;

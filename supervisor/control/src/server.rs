@@ -18,6 +18,8 @@ use std::time::Duration;
 
 use agentd_api::SessionId;
 use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -42,6 +44,7 @@ pub use super::socket::EndpointError;
 use super::socket::{Socket, SocketState};
 use super::tcp::{self, Gate};
 use crate::audit_log::Audit;
+use crate::request_body::RequestBody;
 use crate::tcp_listener::TcpEndpoint;
 use agentd_feed::Feed;
 use agentd_host::guest::Arrival;
@@ -476,7 +479,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let (caller, permit) = (Arc::new(caller), permit.map(Arc::new));
     let (closing, begun) = (served.closing.clone(), CancellationToken::new());
     let asked = begun.clone();
-    let service = service_fn(move |request| {
+    let service = service_fn(move |request: Request<Incoming>| {
         asked.cancel();
         let Served { generations, sessions, schedules, operations, tcp, read_only, audit, feed, acp, lists, closing } =
             served.clone();
@@ -497,7 +500,7 @@ async fn serve_connection<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
             caller,
             permit,
         };
-        router::answer(context, admission, request)
+        router::answer(context, admission, request.map(RequestBody::new))
     });
     let head_time = brief.copied().unwrap_or(HEAD_TIME);
     let mut builder = auto::Builder::new(TokioExecutor::new());

@@ -4,12 +4,12 @@ use agentd_api::context::{
     Context as SessionContext, ContextChange, ContextView, HintRequest, ProgressRequest, TitleRequest,
 };
 use hyper::Request;
-use hyper::body::Incoming;
 use jiff::Timestamp;
 
 use super::handlers::{Answer, read};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 use agentd_session::{Command, Session, missing_files};
 
 /// Shows the context, with the files that do not exist now.
@@ -18,7 +18,7 @@ pub(super) async fn show(context: &Context, session: &Session) -> Answer {
 }
 
 /// Changes the context, and answers with the whole context after the change.
-pub(super) async fn change(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn change(context: &Context, session: &Session, request: Request<RequestBody>) -> Answer {
     let change: ContextChange = read(context, request).await?;
     let warnings = agentd_session::context_warnings(&session.context(), &change);
     for warning in &warnings {
@@ -33,17 +33,17 @@ async fn view(context: &Context, now: &SessionContext, warnings: Vec<String>) ->
     ContextView { warnings, ..ContextView::new(now, &missing) }
 }
 
-pub(super) async fn set_hint(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn set_hint(context: &Context, session: &Session, request: Request<RequestBody>) -> Answer {
     let HintRequest { hint } = read(context, request).await?;
     done(session, Command::SetHint { hint, requester: Some(context.requester()) }).await
 }
 
-pub(super) async fn set_title(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn set_title(context: &Context, session: &Session, request: Request<RequestBody>) -> Answer {
     let TitleRequest { title } = read(context, request).await?;
     done(session, Command::SetTitle { title, requester: Some(context.requester()) }).await
 }
 
-pub(super) async fn report_progress(context: &Context, session: &Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn report_progress(context: &Context, session: &Session, request: Request<RequestBody>) -> Answer {
     let progress: ProgressRequest = read(context, request).await?;
     done(session, Command::ReportProgress { progress, requester: Some(context.requester()) }).await
 }

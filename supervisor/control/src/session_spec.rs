@@ -5,13 +5,13 @@ use agentd_api::session::SessionView;
 use agentd_api::spec::{SpecChangeView, SpecPatch};
 use agentd_api::{Code, Problem};
 use agentd_session::{ExpectedGeneration, Session};
-use hyper::body::Incoming;
 use hyper::header::{ETAG, HeaderMap, HeaderValue, IF_MATCH};
 use hyper::{Request, Response};
 
 use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 
 /// Shows a session.
 pub(super) fn show(session: &Session) -> Answer {
@@ -23,7 +23,7 @@ pub(super) fn show(session: &Session) -> Answer {
 const HARMLESS: &str = "labels";
 
 /// Changes the specification. A token of the scope `operate` changes labels only.
-pub(super) async fn change(context: &Context, session: Session, request: Request<Incoming>) -> Answer {
+pub(super) async fn change(context: &Context, session: Session, request: Request<RequestBody>) -> Answer {
     let expected = expected(request.headers())?;
     let patch: SpecPatch = read(context, request).await?;
     if let Some(field) = patch.0.keys().find(|field| *field != HARMLESS) {

@@ -8,17 +8,17 @@ use agentd_api::hint;
 use agentd_api::snapshot::TerminalSnapshot;
 use agentd_api::{Call, Code, Problem};
 use hyper::Request;
-use hyper::body::Incoming;
 use jiff::Timestamp;
 
 use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
+use crate::request_body::RequestBody;
 use agentd_api::chain;
 use agentd_environment::{SnapshotError, TerminalError};
 
 /// Makes a call on the snapshots.
-pub(super) async fn answer(context: &Context, call: &Call, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(context: &Context, call: &Call, request: Request<RequestBody>) -> Answer {
     match call {
         Call::AddSnapshot {} => add(context, request).await,
         Call::RefreshSnapshots {} => refresh(context).await,
@@ -31,7 +31,7 @@ async fn list(context: &Context) -> Answer {
     json(&context.generation.snapshots.list().await)
 }
 
-async fn add(context: &Context, request: Request<Incoming>) -> Answer {
+async fn add(context: &Context, request: Request<RequestBody>) -> Answer {
     let TerminalSnapshot { variables } = read(context, request).await?;
     let variables = variables.into_iter().map(|variable| (variable.name, variable.value.0)).collect();
     let (terminals, named) = (&context.generation.snapshots.terminals, context.sessions.terminals().await);

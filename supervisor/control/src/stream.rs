@@ -12,7 +12,7 @@ use agentd_api::{Code, Problem};
 use agentd_journal::{ReadError, Reader};
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use hyper::{Method, Request, Response};
 use tokio::sync::{mpsc, watch};
@@ -20,6 +20,7 @@ use tokio_stream::wrappers::ReceiverStream;
 
 use super::Body;
 use super::router::Context;
+use crate::request_body::RequestBody;
 use agentd_session::{Published, Session};
 
 /// Number of bytes that are read before they are sent.
@@ -43,7 +44,7 @@ pub(super) enum Format {
 
 impl Format {
     /// Returns the form that the request accepts.
-    pub(super) fn of(request: &Request<Incoming>) -> Self {
+    pub(super) fn of(request: &Request<RequestBody>) -> Self {
         let accepts = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
         if accepts.contains("text/event-stream") { Self::Sse } else { Self::Ndjson }
     }
@@ -114,7 +115,7 @@ pub(super) async fn events(
     context: &Context,
     session: Session,
     window: Window,
-    request: &Request<Incoming>,
+    request: &Request<RequestBody>,
 ) -> Result<Response<Body>, Problem> {
     let format = Format::of(request);
     let (directory, mut upto) = (session.directory().clone(), session.view().status.last_seq);
@@ -175,7 +176,7 @@ pub(super) async fn events(
 
 /// Returns the start of the stream. `Last-Event-ID` overrides `?after=`, since a browser that reconnects repeats
 /// its first address.
-fn start(request: &Request<Incoming>, after: Option<u64>, last: Option<u64>) -> Result<Start, Problem> {
+fn start(request: &Request<RequestBody>, after: Option<u64>, last: Option<u64>) -> Result<Start, Problem> {
     if let Some(number) = last_event(request, "sequence number (seq)")? {
         return Ok(Start::After(number));
     }
@@ -186,7 +187,7 @@ fn start(request: &Request<Incoming>, after: Option<u64>, last: Option<u64>) -> 
 }
 
 /// Returns the header `Last-Event-ID`. `number` names the number for messages.
-pub(super) fn last_event(request: &Request<Incoming>, number: &str) -> Result<Option<u64>, Problem> {
+pub(super) fn last_event(request: &Request<RequestBody>, number: &str) -> Result<Option<u64>, Problem> {
     let Some(header) = request.headers().get("last-event-id") else { return Ok(None) };
     let text = header.to_str().unwrap_or("?");
     let parsed = text.parse::<u64>().map_err(|_| {

@@ -23,7 +23,7 @@ use agentd_api::route::{PrerequisiteWait, Within};
 use agentd_api::{Call, Code, Problem};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::Frame;
 use hyper::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use serde::Deserialize;
@@ -41,6 +41,7 @@ use super::handlers::{self, Answer};
 use super::router::Context;
 use super::stream::{BEAT, HEARTBEAT};
 use super::{Body, full};
+use crate::request_body::RequestBody;
 
 /// Makes a connection to this endpoint. The endpoint takes its calls as the owner's.
 pub type Dial = Arc<dyn Fn() -> DuplexStream + Send + Sync>;
@@ -124,7 +125,7 @@ struct Params {
 }
 
 /// Implements the routes of `/acp`.
-pub(super) async fn answer(context: &Context, call: Call, request: Request<Incoming>) -> Answer {
+pub(super) async fn answer(context: &Context, call: Call, request: Request<RequestBody>) -> Answer {
     match call {
         Call::AcpSend { agent, wait_for_prerequisites: wait, force, degraded } => {
             send(context, Query { agent, wait, force, degraded }, request).await
@@ -137,7 +138,7 @@ pub(super) async fn answer(context: &Context, call: Call, request: Request<Incom
 }
 
 /// Implements `POST /acp`.
-async fn send(context: &Context, query: Query, request: Request<Incoming>) -> Answer {
+async fn send(context: &Context, query: Query, request: Request<RequestBody>) -> Answer {
     let headers = request.headers().clone();
     let kind = text(&headers, &CONTENT_TYPE).unwrap_or_default();
     if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/json") {
@@ -205,7 +206,7 @@ fn check_session(message: &Message<'_>, header: Option<&str>) -> Result<(), Prob
 }
 
 /// Implements `GET /acp`.
-async fn stream(context: &Context, query: Query, request: Request<Incoming>) -> Answer {
+async fn stream(context: &Context, query: Query, request: Request<RequestBody>) -> Answer {
     let headers = request.headers();
     if websocket::is_asked(headers) && request.method() == Method::GET {
         let options = query.options()?;

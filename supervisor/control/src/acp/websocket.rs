@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use agentd_api::{Code, Problem};
 use futures_util::{SinkExt as _, StreamExt as _};
-use hyper::body::Incoming;
 use hyper::header::{
     CONNECTION, HeaderMap, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
     UPGRADE,
@@ -21,6 +20,7 @@ use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::connection::Connection;
 use super::{Context, HEARTBEAT};
+use crate::request_body::RequestBody;
 use crate::{Body, full};
 
 /// Number of heartbeats without any frame from the client after which it counts as gone.
@@ -52,7 +52,7 @@ pub(super) fn upgrade(
     context: &Context,
     connection: Arc<Connection>,
     accept: &str,
-    mut request: Request<Incoming>,
+    mut request: Request<RequestBody>,
 ) -> Result<Response<Body>, Problem> {
     let (stream, permit, revoked) = (context.stream()?, context.permit.clone(), context.grant.revoked.clone());
     let longest = context.generation.config.limits.prompt;
