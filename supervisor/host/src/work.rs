@@ -6,17 +6,24 @@ use tokio::task::JoinError;
 
 type AnyResult = Box<dyn Any + Send>;
 
-/// Runs `work` like `tokio::task::spawn_blocking`. The work begins when the future is first polled. Dropping the future
-/// does not end the work.
+/// Runs `work` like `tokio::task::spawn_blocking`. It begins before the future is polled. Dropping the future does not
+/// end the work.
 ///
 /// # Errors
 ///
 /// The error of `tokio::task::spawn_blocking`: the work panicked, or the runtime ended before the work began.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, JoinError> {
-    let result = erased(Box::new(move || Box::new(work()) as AnyResult)).await?;
-    match result.downcast() {
-        Ok(result) => Ok(*result),
-        Err(_) => unreachable!("the work returns the type that its caller awaits"),
+pub fn blocking<T, W>(work: W) -> impl Future<Output = Result<T, JoinError>> + use<T, W>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
+    // The future does not contain the work. Otherwise each caller's future would have room for it, twice.
+    let running = erased(Box::new(move || Box::new(work()) as AnyResult));
+    async move {
+        match running.await?.downcast() {
+            Ok(result) => Ok(*result),
+            Err(_) => unreachable!("the work returns the type that its caller awaits"),
+        }
     }
 }
 

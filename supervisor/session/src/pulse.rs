@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use tokio::task::JoinError;
+use tokio::task::futures::TaskLocalFuture;
 
 tokio::task_local! {
     /// The pulse of the driver that runs in this task.
@@ -71,8 +72,8 @@ impl Pulses {
 
 impl Pulse {
     /// Runs the driver with this pulse as its own.
-    pub async fn of<T>(self: Arc<Self>, driver: impl Future<Output = T>) -> T {
-        OWN.scope(self, driver).await
+    pub fn of<F: Future>(self: Arc<Self>, driver: F) -> TaskLocalFuture<Arc<Self>, F> {
+        OWN.scope(self, driver)
     }
 
     fn leave(self: &Arc<Self>) -> Elsewhere {
@@ -105,18 +106,25 @@ pub async fn elsewhere<T>(work: impl Future<Output = T>) -> T {
 
 /// Runs `work` like `tokio::task::spawn_blocking`. The step begins when a thread runs the work. A panic of the
 /// work is passed on.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+pub fn blocking<T, W>(work: W) -> impl Future<Output = T>
+where
+    T: Send + 'static,
+    W: FnOnce() -> T + Send + 'static,
+{
     let queued = own().map(|pulse| pulse.leave());
     let span = tracing::Span::current();
     let begun = move || {
         drop(queued);
         span.in_scope(work)
     };
-    match agentd_host::work::blocking(begun).await.map_err(JoinError::try_into_panic) {
-        Ok(done) => done,
-        Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The runtime is ending, and this task with it.
-        Err(Err(_cancelled)) => std::future::pending().await,
+    let running = agentd_host::work::blocking(begun);
+    async move {
+        match running.await.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime is ending, and this task with it.
+            Err(Err(_cancelled)) => std::future::pending().await,
+        }
     }
 }
 
