@@ -12,6 +12,11 @@ pub(crate) fn pss(pid: u32) -> Result<u64> {
     of_rollup(pid, "Pss:")
 }
 
+/// Returns the part of the proportional set size in KiB that is in no file: heaps, stacks and changed pages of files.
+pub(crate) fn pss_anon(pid: u32) -> Result<u64> {
+    of_rollup(pid, "Pss_Anon:")
+}
+
 fn of_rollup(pid: u32, key: &str) -> Result<u64> {
     let path = format!("/proc/{pid}/smaps_rollup");
     let rollup = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
