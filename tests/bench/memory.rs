@@ -68,8 +68,8 @@ fn weigh(table: &mut Table, figure: &str, daemon: &Daemon) -> Result<u64> {
     Ok(pss)
 }
 
-/// Adds a line without the pages of files. How much of a program is mapped depends on the kernel and its page cache: a
-/// fault of Linux 6.18 maps the whole large folio that contains the page.
+/// Adds a line without the pages of files. The number of those depends on the kernel: a fault of Linux 6.18 maps the
+/// whole large folio of the page cache that contains the page.
 fn unmapped(table: &mut Table, daemon: &Daemon) -> Result<()> {
     table.alone("the same without the program's own pages", kib(pss_anon(daemon.pid()?)?));
     Ok(())
