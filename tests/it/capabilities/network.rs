@@ -68,8 +68,10 @@ async fn a_peer_that_accepts_and_never_speaks_costs_the_time_that_was_given() {
 
 #[tokio::test]
 async fn why_nobody_could_be_connected_to_is_told_apart() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let refused = exchange(port, &[], 30_000).await;
+    // No other test gets the port while it is bound.
+    let bound = tokio::net::TcpSocket::new_v4().unwrap();
+    bound.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let refused = exchange(bound.local_addr().unwrap().port(), &[], 30_000).await;
     assert!(matches!(&refused, Err(NetworkProblem::Refused(text)) if text.contains("127.0.0.1")), "{refused:?}");
 
     // A TCP connection to a multicast address is impossible.

@@ -1,11 +1,11 @@
 //! The life of a session in an editor: opened, prompted, cancelled, listed, closed and deleted.
 
 use std::fs;
-use std::net::TcpListener;
 use std::time::Duration;
 
 use agentd_api::session::{Phase, WholeList};
 use serde_json::json;
+use tokio::net::TcpSocket;
 
 use super::{Editor, chunks, exists, handle};
 use crate::harness::{Daemon, within};
@@ -128,7 +128,10 @@ async fn a_failed_launch_is_a_message_in_the_editor_and_leaves_no_session() {
 
 #[tokio::test]
 async fn a_launch_that_waits_for_a_prerequisite_answers_when_it_is_met() {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    // Connections to a port that is bound and does not listen are refused, and no other test gets the port.
+    let server = TcpSocket::new_v4().unwrap();
+    server.bind(([127, 0, 0, 1], 0).into()).unwrap();
+    let port = server.local_addr().unwrap().port();
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| {
         format!(
@@ -143,7 +146,7 @@ async fn a_launch_that_waits_for_a_prerequisite_answers_when_it_is_met() {
     let waiting = |list: &WholeList| list.sessions.iter().any(|view| view.status.phase == Phase::Waiting);
     until_listed(&daemon, waiting).await;
     assert!(editor.past.is_empty(), "{:#?}", editor.past);
-    let server = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    let server = server.listen(16).unwrap();
     let id = editor.response(new).await["result"]["sessionId"].as_str().expect("it is open").to_owned();
     assert_eq!(editor.turn(&id, "say on").await["result"]["stopReason"], "end_turn");
     drop(server);
