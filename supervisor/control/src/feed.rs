@@ -16,7 +16,7 @@ use agentd_keeper::caller::CallerClass;
 use bytes::{Bytes, BytesMut};
 use hyper::Request;
 use hyper::body::Frame;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::handlers::Answer;
@@ -49,6 +49,8 @@ pub(super) async fn events(context: &Context, query: Query, request: &Request<Re
     let (format, (start, follow)) = (Format::of(request), place(query.window, request)?);
     let stream = if follow { context.stream()? } else { None };
     let feed = Arc::clone(&context.feed);
+    // Without a reader the feed gathers events, and a state that lasts for a shorter time has no event.
+    let position = feed.watch();
     feed.catch_up().await;
     let filter = filter(context, query)?;
     let opened = Arc::clone(&feed);
@@ -64,7 +66,7 @@ pub(super) async fn events(context: &Context, query: Query, request: &Request<Re
         let mut pump = Pump { reader, format, heartbeat, sender: &sender };
         let pumping = async {
             if pump.send(&begin).await.is_ok() {
-                let _ = pump.run(&feed, follow).await;
+                let _ = pump.run(&feed, position, follow).await;
             }
         };
         tokio::select! {
@@ -154,8 +156,7 @@ struct Pump<'a> {
 
 impl Pump<'_> {
     /// Sends events until the client disconnects, or until the present end without `follow`.
-    async fn run(&mut self, feed: &Feed, follow: bool) -> Result<(), Ended> {
-        let mut position = feed.watch();
+    async fn run(&mut self, feed: &Feed, mut position: watch::Receiver<u64>, follow: bool) -> Result<(), Ended> {
         let mut sent = Instant::now();
         loop {
             position.borrow_and_update();
