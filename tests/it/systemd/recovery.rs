@@ -201,8 +201,10 @@ async fn a_client_that_follows_has_the_manager_start_the_service_again_and_start
     let mut first = [0; 1];
     std::io::Read::read_exact(follower.stdout.as_mut().expect("it is a pipe"), &mut first).expect("it follows");
     let socket = "/run/user/4711/agentd/control.sock";
+    let killed = daemons(&lab);
     crash_with_the_socket(&lab, |words| lab.systemctl(words), "agentd.service", socket);
-    until("a daemon runs again", || !daemons(&lab).is_empty()).await;
+    // The killed daemon may need some time to exit.
+    until("another daemon runs", || daemons(&lab).iter().any(|pid| !killed.contains(pid))).await;
     lab.agentctl(&["--no-start", "version"]);
     the_service_runs(&lab, &id, &agent);
     assert_eq!(daemons(&lab).len(), 1);
