@@ -139,6 +139,29 @@ async fn a_keeper_that_falls_silent_after_it_was_asked_to_stop_is_ended_too() {
 }
 
 #[tokio::test]
+async fn a_stop_while_a_hung_keeper_ends_an_agent_to_start_it_again_stops_the_session() {
+    let mut daemon = Daemon::prepare();
+    daemon.hurry_keepers();
+    daemon.configure(|config| config.replace("restart = \"never\"", "restart = \"on-failure\""));
+    let faults = daemon.state().join("faults");
+    std::fs::create_dir_all(&faults).unwrap();
+    daemon.run().await;
+    let session = daemon.session(&daemon.scripted(&[])).await;
+    let tree = daemon.tree_of(&session).await;
+    session.turn("lose").await;
+    std::fs::write(faults.join("keeper.end.killed"), "pause").unwrap();
+    // The daemon ends an agent without a conversation and starts it again. The keeper hangs meanwhile.
+    session.prompt("say lost").await;
+    until("the keeper hangs", || faults.join("keeper.end.killed.hit").exists()).await;
+    session.stop().await;
+    process::gone(&tree).await;
+    let journal = session.journal();
+    let stops = journal.iter().filter(|event| matches!(event.body, Body::StopRequested(_))).count();
+    assert_eq!((stops, exits(&journal).len(), session.view().await.status.launches), (1, 1, 1));
+    session.resume().await;
+}
+
+#[tokio::test]
 async fn a_keeper_of_another_session_that_answers_in_the_place_of_a_hung_one_is_left_alone() {
     let daemon = Daemon::impatient().await;
     let session = daemon.session(&daemon.scripted(&[])).await;

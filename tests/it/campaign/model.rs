@@ -205,7 +205,11 @@ impl Walk<'_> {
                 self.launch.processes.push(Identity { pid: started.pid, start_time: started.start_time });
             }
             Body::AgentUnusable(unusable) => {
-                let fits = unusable.launch == self.launch.number && self.launch.agent_runs() && self.launch.opened;
+                // The agent may end after the answer that shows its loss and before this record.
+                let fits = unusable.launch == self.launch.number
+                    && self.launch.agent_started
+                    && self.launch.opened
+                    && !self.launch.unusable;
                 self.check(fits, "launches", || "an agent without a conversation cannot have lost it".into());
                 self.launch.unusable = true;
             }

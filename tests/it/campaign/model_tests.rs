@@ -218,6 +218,14 @@ fn histories_that_keep_every_promise_are_not_complained_of() {
             Phase::Idle,
         ),
         (
+            "a lost conversation of an agent that is killed after its answer",
+            format!(
+                "{WHOLE}; queue t2 hang; start t2 8; in 8; error 8; exit 1; end t2 !agent-error; unusable 1; \
+            launch 2 restart; agent 2 21; open 2"
+            ),
+            Phase::Idle,
+        ),
+        (
             "a stop while an agent is ended that lost its conversation",
             format!("{WHOLE}; {LOST}; end t2 !agent-error; stop; exit 1 requested"),
             Phase::Stopped,
@@ -232,7 +240,7 @@ fn histories_that_keep_every_promise_are_not_complained_of() {
 #[test]
 fn each_rule_of_the_journal_is_broken_by_a_history() {
     let idle = "launch 1 create; keeper 1 10; agent 1 11; open 1";
-    let histories: [(&str, &str, String); 37] = [
+    let histories: [(&str, &str, String); 38] = [
         ("sequence", "a gap", format!("{WHOLE}; #13 stop")),
         ("sequence", "a double", format!("{WHOLE}; #11 stop")),
         ("launches", "a number left out", "launch 1 create; launch-failed 1; launch 3 resume".into()),
@@ -265,6 +273,7 @@ fn each_rule_of_the_journal_is_broken_by_a_history() {
         ("permissions", "told twice", format!("{WHOLE}; reply x; reply x")),
         ("restarts", "after no crash", format!("{WHOLE}; exit 1 requested; launch 2 restart")),
         ("launches", "what was never there is lost", "launch 1 create; agent 1 11; unusable 1".into()),
+        ("launches", "a conversation lost twice", format!("{WHOLE}; {LOST}; unusable 1")),
         (
             "a stop wins",
             "over a lost conversation",

@@ -355,9 +355,10 @@ impl Driver {
     pub(super) async fn record_end(&mut self, killed: u32) -> Result<(), DriverError> {
         let stop = self.stop.forced.as_ref().and_then(|forced| forced.stop.clone());
         let mut batch = Batch::default();
-        if let Some(stop) =
-            stop.filter(|_| self.recorder.state.phase().is_active() && self.recorder.state.phase() != Phase::Stopping)
-        {
+        let (state, phase) = (&self.recorder.state, self.recorder.state.phase());
+        // An agent that is ended to be started again is stopping too, and needs the record to stay stopped.
+        let is_recorded = phase == Phase::Stopping && !state.is_started_again();
+        if let Some(stop) = stop.filter(|_| phase.is_active() && !is_recorded) {
             batch = batch.record(Body::StopRequested(stop));
         }
         if let Run::Running(running) = &self.recorder.state.run {
