@@ -8,7 +8,7 @@ use agentd_api::environment::EnvironmentView;
 use agentd_api::session::PermissionPolicy;
 
 use crate::harness::client::in_query;
-use crate::harness::{Daemon, Session, process, until};
+use crate::harness::{Daemon, Session, process};
 
 type Variables = BTreeMap<String, String>;
 
