@@ -219,7 +219,7 @@ async fn a_body_that_was_not_needed_for_its_answer_can_be_sent_to_its_end() {
     }
 }
 
-/// The rest of a body is read for a limited time.
+/// The rest of a body is read for a limited time, and up to a limited size.
 #[tokio::test]
 async fn a_body_that_does_not_end_does_not_keep_its_connection() {
     let daemon = Daemon::start().await;
@@ -230,6 +230,19 @@ async fn a_body_that_does_not_end_does_not_keep_its_connection() {
     let end = tokio::time::timeout(crate::harness::LIMIT, stream.read_to_end(&mut answer)).await;
     end.expect("the daemon closes the connection").expect("the answer precedes the end");
     assert!(answer.starts_with(b"HTTP/1.1 404 "), "{}", String::from_utf8_lossy(&answer));
+
+    for (what, chunk) in
+        [("chunks", format!("10000\r\n{}\r\n", "x".repeat(0x10000))), ("bytes", "1\r\nx\r\n".repeat(1000))]
+    {
+        let mut stream = UnixStream::connect(daemon.client.socket()).await.expect("it listens");
+        let head = "GET /v1/version HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n";
+        stream.write_all(head.as_bytes()).await.expect("it is open");
+        let mut sent = 0;
+        while stream.write_all(chunk.as_bytes()).await.is_ok() {
+            sent += chunk.len();
+            assert!(sent < 8 << 20, "{what}: the daemon reads on after {sent} bytes");
+        }
+    }
 }
 
 #[tokio::test]

@@ -12,6 +12,10 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 
 /// Maximum time for which the rest of a body is read and discarded. The connection is closed afterwards.
 const REST: Duration = Duration::from_secs(5);
+/// Maximum size of this rest in bytes. A client that sends more does not wait for an answer.
+const REST_BYTES: usize = 6 << 20;
+/// Bytes as which each frame of the rest counts, beside its data. A frame of one byte costs work too.
+const FRAME: usize = 64;
 
 /// The body of a request. Dropping it before its end reads and discards the rest.
 #[derive(Debug)]
@@ -25,10 +29,19 @@ impl RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        let Some(mut rest) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
+        let Some(rest) = self.0.take().filter(|body| !body.is_end_stream()) else { return };
         // Without a runtime the endpoint has ended, and its connections with it.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
-        runtime.spawn(tokio::time::timeout(REST, async move { while let Some(Ok(_)) = rest.frame().await {} }));
+        runtime.spawn(tokio::time::timeout(REST, discard(rest)));
+    }
+}
+
+async fn discard(mut rest: Incoming) {
+    let mut left = REST_BYTES;
+    while let Some(Ok(frame)) = rest.frame().await {
+        let length = FRAME + frame.data_ref().map_or(0, Bytes::len);
+        let Some(less) = left.checked_sub(length) else { return };
+        left = less;
     }
 }
 
