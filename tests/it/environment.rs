@@ -242,8 +242,17 @@ async fn one_process_looks_at_the_places_of_launches_that_follow_each_other_and_
         }
         last = now;
     }
-    let kept = kept.expect("no process looked at the places of two launches");
-    process::kill9(kept);
-    daemon.session(&daemon.scripted(&[])).await;
-    assert!(!looking(&daemon).contains(&kept));
+    assert!(kept.is_some(), "no process looked at the places of two launches");
+    for pid in looking(&daemon) {
+        process::kill9(pid);
+    }
+    let mut others = Vec::new();
+    for _ in 0..20 {
+        daemon.session(&daemon.scripted(&[])).await;
+        others = looking(&daemon);
+        if !others.is_empty() {
+            break;
+        }
+    }
+    assert!(!others.is_empty(), "no other process looked at the places of a launch");
 }
