@@ -35,8 +35,9 @@ pub(crate) use client::{Client, Response};
 pub(crate) use daemon::Daemon;
 pub(crate) use session::Session;
 
-/// Maximum duration of one wait: far longer than needed on a busy machine, and short enough for a person.
-pub(crate) const LIMIT: Duration = Duration::from_mins(1);
+/// Maximum duration of one wait: far longer than needed on a machine with a busy processor and a busy
+/// disk, and short enough for a person.
+pub(crate) const LIMIT: Duration = Duration::from_mins(3);
 
 /// Waits for `future`. Fails the test with the description `what` after [`LIMIT`].
 pub(crate) async fn within<T>(what: &str, future: impl Future<Output = T>) -> T {

@@ -78,7 +78,7 @@ impl Session {
     }
 
     pub(crate) async fn stop(&self) -> SessionView {
-        let wait = Some(Duration::from_mins(1));
+        let wait = Some(super::LIMIT);
         self.client.typed().stop(self.id.as_str(), wait).await.expect("the session can be stopped");
         self.wait_for_phase(Phase::Stopped).await
     }
@@ -86,7 +86,7 @@ impl Session {
     /// Resumes the session, and waits until it is ready for a prompt.
     pub(crate) async fn resume(&self) -> SessionView {
         let client = self.client.typed();
-        let resumed = client.resume(self.id.as_str(), Some(Duration::from_mins(1)), false, Terms::default());
+        let resumed = client.resume(self.id.as_str(), Some(super::LIMIT), false, Terms::default());
         resumed.await.expect("the session can be resumed");
         self.wait_for_phase(Phase::Idle).await
     }

@@ -141,7 +141,7 @@ async fn a_launch_that_waits_for_a_prerequisite_answers_when_it_is_met() {
         )
     });
     daemon.run().await;
-    let mut editor = Editor::named(&daemon, "test", &["--require", "licence", "--wait=1m"]).await;
+    let mut editor = Editor::named(&daemon, "test", &["--require", "licence", "--wait=3m"]).await;
     let new = editor.request("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
     let waiting = |list: &WholeList| list.sessions.iter().any(|view| view.status.phase == Phase::Waiting);
     until_listed(&daemon, waiting).await;
@@ -152,7 +152,7 @@ async fn a_launch_that_waits_for_a_prerequisite_answers_when_it_is_met() {
     drop(server);
 
     // A request that is withdrawn leaves no session.
-    let mut editor = Editor::named(&daemon, "test", &["--require", "never", "--wait=1m"]).await;
+    let mut editor = Editor::named(&daemon, "test", &["--require", "never", "--wait=3m"]).await;
     let new = editor.request("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
     until_listed(&daemon, waiting).await;
     editor.notify("$/cancel_request", json!({ "requestId": new })).await;
