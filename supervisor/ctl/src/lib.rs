@@ -5,6 +5,7 @@
 
 mod acp;
 mod args;
+mod asking;
 mod attach;
 mod commands;
 mod compatibility;
@@ -17,6 +18,7 @@ mod editor;
 mod error;
 mod forget;
 mod input;
+mod keys;
 mod machine;
 mod mcp;
 mod output;

@@ -1,10 +1,11 @@
-//! Detects that the reader of standard output has gone.
+//! Outputs of commands: standard output whose reader may go, and text that is drawn later.
 //!
-//! Without this, a program learns from its next write that the other end of the pipe is closed. A stream of
+//! Without [`Reader`], a program learns from its next write that the other end of the pipe is closed. A stream of
 //! events may have no next write for hours. `agentctl events S | head -1` would stay as long.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::AsFd as _;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use nix::errno::Errno;
@@ -60,5 +61,28 @@ fn is_closed() -> bool {
                 return found.intersects(PollFlags::POLLERR | PollFlags::POLLHUP);
             }
         }
+    }
+}
+
+/// Output of the renderer that is not drawn yet.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Sink(Arc<Mutex<Vec<u8>>>);
+
+impl Sink {
+    /// Returns the output since the last call.
+    pub(crate) fn take(&self) -> String {
+        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

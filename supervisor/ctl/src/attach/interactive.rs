@@ -10,9 +10,10 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::facts::Facts;
-use super::live::{Action, Live, Sink, State};
+use super::live::{Action, Live, State};
 use super::{Attached, Attachment, End, Goal, earlier, tty};
 use crate::error::Error;
+use crate::output::Sink;
 use crate::render::{Output, Renderer};
 use agentd_client::Client;
 

@@ -4,9 +4,8 @@
 //! renderer writes into a [`Sink`]; finished lines of the sink go above the drawn rows.
 
 use std::collections::VecDeque;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use agentd_api::session::{PermissionAnswer, PermissionRequest};
@@ -20,17 +19,15 @@ use super::region::{Region, Rows};
 use super::search::{Search, Transcript};
 use super::status::{self, Work};
 use super::tty::Tty;
+use crate::asking::{PAUSE, Quiet, hint};
 use crate::form::Filling;
 use crate::input;
+use crate::output::Sink;
 use agentd_screen::painted;
 use agentd_screen::terminal::{Screen, TextStyle};
 
 /// Shortest time between two drawings.
 const FRAME: Duration = Duration::from_millis(30);
-/// Time without a key after which a key answers the question. A key before was not meant as the answer.
-const QUIET: Duration = Duration::from_millis(500);
-/// Hint before that time.
-const PAUSE: &str = "a key answers after a short pause in typing";
 /// Number of bytes after which a line without an end is finished.
 const LONGEST_TAIL: usize = 32 << 10;
 /// Rows of a question that is longer than the screen.
@@ -45,28 +42,6 @@ pub(super) enum Action {
     Answer(PermissionAnswer),
 }
 
-/// Output of the renderer that is not drawn yet.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Sink(Arc<Mutex<Vec<u8>>>);
-
-impl Sink {
-    fn take(&self) -> String {
-        let bytes = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl Write for Sink {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The question that the user sees.
 #[derive(Debug)]
 struct Asked {
@@ -77,30 +52,6 @@ struct Asked {
     quiet: Quiet,
     /// The form that the user fills in, and the text of the input before.
     filling: Option<(Filling, String)>,
-}
-
-/// Time since the question or the last key. Keys answer a question only after a pause.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Quiet(Instant);
-
-impl Quiet {
-    /// Returns the time from which keys answer.
-    fn over_at(self) -> Instant {
-        self.0 + QUIET
-    }
-
-    fn is_over(self, now: Instant) -> bool {
-        now >= self.over_at()
-    }
-
-    /// Notes a key. Reports whether it can answer.
-    fn key(&mut self, now: Instant) -> bool {
-        let is_over = self.is_over(now);
-        if !is_over {
-            self.0 = now;
-        }
-        is_over
-    }
 }
 
 /// State of the session that the attachment knows.
@@ -204,7 +155,7 @@ impl Live {
         let is_above = rows + 4 > self.size.1;
         self.search = None;
         self.stop_filling();
-        let quiet = Quiet(Instant::now());
+        let quiet = Quiet::since(Instant::now());
         self.asked = Some(Asked { request: request.clone(), lines, is_above, quiet, filling: None });
         self.touch();
         is_above
@@ -489,37 +440,5 @@ impl Live {
     fn elapsed(&self) -> Option<Duration> {
         let (_, began) = self.facts.began.as_ref()?;
         Some(Duration::try_from(jiff::Timestamp::now().duration_since(*began)).unwrap_or_default())
-    }
-}
-
-/// Returns the keys that answer a question.
-fn hint(request: &PermissionRequest) -> String {
-    if let Some(choices) = crate::form::choices(request) {
-        return format!("press 1 to {}, or n declines", choices.min(9));
-    }
-    if request.elicitation.is_some() {
-        return "press y to answer, or n declines".to_owned();
-    }
-    match request.options.len() {
-        0 => "the agent offers no options: n denies".to_owned(),
-        1 => "press 1, or y allows and n denies".to_owned(),
-        more => format!("press 1 to {}, or y allows and n denies", more.min(9)),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_answers_only_after_a_pause_in_typing() {
-        let begin = Instant::now();
-        let at = |milliseconds| begin + Duration::from_millis(milliseconds);
-        let mut quiet = Quiet(begin);
-        let keys = [(100, false), (400, false), (890, false), (1389, false), (1889, true), (1900, true)];
-        for (time, answers) in keys {
-            assert_eq!(quiet.key(at(time)), answers, "{time}");
-        }
-        assert!(!Quiet(begin).is_over(at(499)) && Quiet(begin).is_over(at(500)));
     }
 }

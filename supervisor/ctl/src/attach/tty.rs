@@ -7,20 +7,17 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::panic;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
 
 use crossterm::event::Event;
 use crossterm::terminal;
 use nix::sys::signal::{Signal, raise};
-use tokio::sync::mpsc;
 
+use crate::keys::Keys;
 use agentd_screen::terminal::Screen;
 
 /// Bracketed paste: a pasted text is one event, and its newlines end no prompt.
 const ENTER: &[u8] = b"\x1b[?2004h";
 const LEAVE: &[u8] = b"\x1b[?2004l\x1b[?25h";
-/// Number of keys that may wait.
-const AHEAD: usize = 256;
 
 /// Whether the terminal is in raw mode.
 static RAW: AtomicBool = AtomicBool::new(false);
@@ -35,7 +32,7 @@ pub(super) fn is_interactive() -> bool {
 /// The terminal in raw mode.
 #[derive(Debug)]
 pub(super) struct Tty {
-    keys: mpsc::Receiver<io::Result<Event>>,
+    keys: Keys,
 }
 
 impl Tty {
@@ -49,26 +46,13 @@ impl Tty {
             }));
         });
         enter()?;
-        let (sender, keys) = mpsc::channel(AHEAD);
-        let spawned = thread::Builder::new().name("keys".into()).spawn(move || {
-            loop {
-                let event = crossterm::event::read();
-                let failed = event.is_err();
-                if sender.blocking_send(event).is_err() || failed {
-                    return;
-                }
-            }
-        });
-        if let Err(error) = spawned {
-            leave();
-            return Err(error);
-        }
+        let keys = Keys::open().inspect_err(|_| leave())?;
         Ok(Self { keys })
     }
 
     /// Returns the next event, or `None` if the terminal is gone. Cancel-safe.
     pub(super) async fn event(&mut self) -> Option<io::Result<Event>> {
-        self.keys.recv().await
+        self.keys.event().await
     }
 
     /// Stops this process, as Ctrl-Z does in a shell, until it is continued.
