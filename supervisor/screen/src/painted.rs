@@ -87,6 +87,62 @@ pub fn rows(line: &str, columns: usize) -> Vec<String> {
     rows
 }
 
+/// Divides one line into rows of at most this width, at spaces where possible. The space at the end of a row is left
+/// out, so a text whose spaces matter needs [`rows`].
+pub fn words(line: &str, columns: usize) -> Vec<String> {
+    let columns = columns.max(2);
+    let (mut rows, mut row) = (Vec::new(), String::new());
+    let (mut used, mut styles, mut has_word) = (0, String::new(), false);
+    // The place behind the last space between words, with the styles and the width there.
+    let mut gap: Option<(usize, String, usize)> = None;
+    for piece in pieces(line) {
+        match piece {
+            Piece::Style(style) => {
+                if style == RESET {
+                    styles.clear();
+                } else {
+                    styles.push_str(style);
+                }
+                row.push_str(style);
+            }
+            Piece::Char(c) => {
+                let wide = c.width().unwrap_or_default();
+                if used + wide > columns {
+                    let (rest, styles_there) = match gap.take() {
+                        Some((at, styles_there, before)) if c != ' ' => {
+                            used -= before;
+                            (row.split_off(at), styles_there)
+                        }
+                        _ => {
+                            (used, has_word) = (0, false);
+                            (String::new(), styles.clone())
+                        }
+                    };
+                    row.truncate(row.trim_end_matches(' ').len());
+                    if !styles_there.is_empty() {
+                        row.push_str(RESET);
+                    }
+                    rows.push(std::mem::replace(&mut row, styles_there + &rest));
+                    if c == ' ' {
+                        continue;
+                    }
+                }
+                used += wide;
+                row.push(c);
+                has_word |= c != ' ';
+                if c == ' ' && has_word {
+                    gap = Some((row.len(), styles.clone(), used));
+                }
+            }
+        }
+    }
+    if !styles.is_empty() {
+        row.push_str(RESET);
+    }
+    rows.push(row);
+    rows
+}
+
 /// Returns the beginning of a line that fits into the width. An ellipsis replaces the rest.
 pub fn clip(line: &str, columns: usize) -> String {
     if width(line) <= columns {
@@ -109,6 +165,24 @@ mod tests {
         assert_eq!((width(text), plain(text).as_str()), (7, "abcd日e"));
         assert_eq!(rows(text, 3), ["ab\x1b[1mc\x1b[0m", "\x1b[1md日\x1b[0m", "e"]);
         assert_eq!(rows("", 3), [""]);
+    }
+
+    #[test]
+    fn words_stay_whole_if_they_fit_into_a_row() {
+        let cases: [(&str, usize, &[&str]); 9] = [
+            ("one two three", 7, &["one two", "three"]),
+            ("one two three", 8, &["one two", "three"]),
+            ("one twothree", 6, &["one", "twothr", "ee"]),
+            ("abcdefgh", 3, &["abc", "def", "gh"]),
+            ("    indented text", 12, &["    indented", "text"]),
+            ("日本 語日本", 5, &["日本", "語日", "本"]),
+            ("a\x1b[1mb cd\x1b[0m e", 4, &["a\x1b[1mb\x1b[0m", "\x1b[1mcd\x1b[0m e"]),
+            ("\x1b[2mab cd", 2, &["\x1b[2mab\x1b[0m", "\x1b[2mcd\x1b[0m"]),
+            ("", 4, &[""]),
+        ];
+        for (line, columns, expected) in cases {
+            assert_eq!(words(line, columns), expected, "{line:?}");
+        }
     }
 
     #[test]
