@@ -75,6 +75,7 @@ fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
         ("agent-client-protocol-schema", &["ctl", "decide", "demo"]),
         ("clap", &["ctl", "supervisor"]),
         ("tokio-tungstenite", &["control"]),
+        ("ratatui", &["ctl"]),
         ("rmcp", &["ctl"]),
         ("minijinja", &["note"]),
         ("jsonschema", &["answer"]),

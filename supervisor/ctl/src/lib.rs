@@ -35,6 +35,7 @@ mod terminal_variables;
 #[cfg(test)]
 mod testing;
 mod tool;
+mod top;
 mod workflow;
 
 use std::process::ExitCode;

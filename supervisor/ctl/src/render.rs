@@ -67,7 +67,8 @@ impl Renderer<Output, Output> {
 }
 
 impl<O: Write, E: Write> Renderer<O, E> {
-    fn with(out: O, err: E, out_screen: Screen, err_screen: Screen, verbose: bool) -> Self {
+    /// Writes to these outputs, in the way of these screens.
+    pub(crate) fn with(out: O, err: E, out_screen: Screen, err_screen: Screen, verbose: bool) -> Self {
         Self {
             out,
             err,

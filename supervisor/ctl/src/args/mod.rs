@@ -21,6 +21,7 @@ pub(crate) mod run;
 pub(crate) mod schedule;
 pub(crate) mod service;
 pub(crate) mod spec;
+pub(crate) mod top;
 pub(crate) mod wait;
 pub(crate) mod workflow;
 
@@ -114,6 +115,11 @@ pub(crate) enum Command {
     /// List sessions that are not stopped; with --all, every session
     #[command(visible_alias = "list")]
     Ls(list::LsArgs),
+    /// Watch all sessions at a terminal, with the conversation of the selected one
+    ///
+    /// The sessions are grouped: those that need you come first. Keys answer a question, cancel a turn, stop, resume
+    /// and attach; `?` lists them. The view stays over a restart of agentd.
+    Top(top::TopArgs),
     /// Show a session's spec, status and conditions
     Show(SessionArgs),
     /// Show the last events of a session, then follow it and send prompts as with run

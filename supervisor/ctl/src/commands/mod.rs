@@ -40,6 +40,7 @@ mod service;
 mod snapshot;
 mod spec;
 mod talk;
+mod top;
 mod upgrade;
 mod validate;
 mod wait;
@@ -128,6 +129,9 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
     if let Some(what) = of_this_machine {
         Machine::of(&context.client).only_this(what)?;
     }
+    if matches!(cli.command, Command::Top(_)) {
+        top::check(&context)?;
+    }
     crate::runtime()?.block_on(dispatch(&mut context, cli.command))
 }
 
@@ -211,6 +215,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Env(args) => boxed(environment::env(context, args)).await,
         Command::Secret { command } => boxed(secret::secret(context, command)).await,
         Command::Answer(args) => boxed(talk::answer(context, args)).await,
+        Command::Top(args) => boxed(top::top(context, args)).await,
         Command::Events(args) => match &args.session {
             Some(session) => boxed(events::events(context, session, args.after, args.last, !args.no_follow)).await,
             None => boxed(feed::feed(context, args)).await,
