@@ -26,6 +26,8 @@ pub(crate) mod session;
 pub(crate) mod sshd;
 #[cfg(target_os = "linux")]
 pub(crate) mod terminal;
+#[cfg(target_os = "linux")]
+pub(crate) mod tmux;
 
 use std::future::Future;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
 //! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,openapi,shells,root,fuse,guests,namespaces`,
-//! `prometheus` and `dashboards`.
+//! `prometheus`, `dashboards` and `tmux`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -218,6 +218,13 @@ pub(crate) fn dashboards() -> Option<()> {
         None => Some(()),
         Some(name) => missing("dashboards", &format!("{name} is not installed")),
     }
+}
+
+/// Requires the terminal multiplexer tmux, whose screen a test can read.
+#[cfg(target_os = "linux")]
+pub(crate) fn tmux() -> Option<()> {
+    let runs = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
+    if runs { Some(()) } else { missing("tmux", "tmux is not installed (Debian's package tmux)") }
 }
 
 /// Requires the programs of a D-Bus session bus.

@@ -120,6 +120,8 @@ mod survival;
 mod symptoms;
 mod systemd;
 mod tcp;
+#[cfg(target_os = "linux")]
+mod top;
 mod traces;
 mod transcripts;
 mod tree;
