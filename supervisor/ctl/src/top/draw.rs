@@ -27,6 +27,8 @@ pub(super) const QUESTION_STEP: isize = 5;
 const LIST: u16 = 3;
 /// Seconds without a sign of the daemon that are shown. A heartbeat comes each 15 s.
 const QUIET: u64 = 20;
+/// Most rows of a message at the bottom.
+const MESSAGE: usize = 3;
 /// Width from which the list shows the messages of sessions.
 const WIDE: usize = 120;
 
@@ -63,10 +65,14 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &mut Top) {
     let area = frame.area();
     let theme = Theme { colour: top.screen.colour };
     let (header, rest) = split(area, 1);
-    let (body, footer) = split(rest, rest.height.saturating_sub(1));
+    let lines = footer(top, usize::from(rest.width), theme);
+    let below = u16::try_from(lines.len()).unwrap_or(1).min(rest.height.div_ceil(2));
+    let (body, footer) = split(rest, rest.height - below);
     let buffer = frame.buffer_mut();
     put(buffer, header, 0, &self::header(top, usize::from(header.width), theme), Theme::bar());
-    put(buffer, footer, 0, &self::footer(top, theme), Style::new());
+    for (row, line) in lines.iter().enumerate() {
+        put(buffer, footer, row, line, Style::new());
+    }
     if matches!(top.mode, Mode::Help) {
         return help(buffer, body);
     }
@@ -142,30 +148,29 @@ fn connection(top: &Top) -> (String, bool) {
     }
 }
 
-fn footer(top: &Top, theme: Theme) -> Line<'static> {
+/// Returns the lines at the bottom: the typed filter, a question, the last message, or the keys.
+fn footer(top: &Top, width: usize, theme: Theme) -> Vec<Line<'static>> {
+    let told = |text: &str, style: Style| -> Vec<Line<'static>> {
+        let rows = painted::words(text, width).into_iter().take(MESSAGE);
+        rows.map(|row| Line::styled(row, style)).collect()
+    };
     match (&top.mode, &top.message, &top.link) {
         (Mode::Filter(text), ..) => {
             let keys = "   Enter keeps it, Esc clears it";
-            Line::from(vec![
-                Span::styled(format!("filter: {}", one(text)), Theme::bold()),
-                Span::styled(" ", Theme::bar()),
-                Span::raw(keys),
-            ])
+            let text = Span::styled(format!("filter: {}", one(text)), Theme::bold());
+            vec![Line::from(vec![text, Span::styled(" ", Theme::bar()), Span::raw(keys)])]
         }
         (Mode::Stop(_, label), ..) => {
             let text = format!("stop {}? Its agent and all its processes end. y stops it", one(label));
-            Line::styled(text, theme.need())
+            told(&text, theme.need())
         }
-        (_, Some(message), _) => {
-            let style = if message.is_error { theme.bad() } else { Style::new() };
-            Line::styled(message.text.clone(), style)
-        }
-        (_, None, Link::Away { reason, .. }) => Line::styled(one(reason), theme.bad()),
+        (_, Some(message), _) => told(&message.text, if message.is_error { theme.bad() } else { Style::new() }),
+        (_, None, Link::Away { reason, .. }) => told(&one(reason), theme.bad()),
         (_, None, Link::Live { .. }) if top.trouble.is_some() => {
-            Line::styled(top.trouble.as_deref().map(one).unwrap_or_default(), theme.bad())
+            told(&top.trouble.as_deref().map(one).unwrap_or_default(), theme.bad())
         }
-        (Mode::Help, ..) => Line::raw("any key goes back"),
-        _ => Line::raw("? help  a attach  c cancel  s stop  r resume  / filter  Tab next in need  q quit"),
+        (Mode::Help, ..) => vec![Line::raw("any key goes back")],
+        _ => vec![Line::raw("? help  a attach  c cancel  s stop  r resume  / filter  Tab next in need  q quit")],
     }
 }
 

@@ -235,6 +235,9 @@ async fn the_connection_is_shown_in_the_header_and_beside_the_conversation() {
     let rows = drawn(&mut top, 80, 24);
     assert!(rows[0].ends_with("agentd is away, 3 s") && title(&rows).ends_with("agentd is away"), "{rows:#?}");
     assert_eq!(rows[23], "still refused");
+    top.update(Update::Away { reason: "words ".repeat(60) });
+    let rows = drawn(&mut top, 80, 24);
+    assert!(rows[21..].iter().all(|row| row.starts_with("words")) && !rows[20].contains("words"), "{rows:#?}");
     top.update(Update::Alive { trouble: Some("the disk is full".to_owned()) });
     assert_eq!(drawn(&mut top, 80, 24)[23], "the disk is full");
     top.update(Update::Alive { trouble: None });
