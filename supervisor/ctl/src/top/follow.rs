@@ -119,6 +119,9 @@ pub(super) struct Followed {
     view: Option<SessionView>,
     /// Whether the state of `view` was taken over.
     is_adopted: bool,
+    /// Whether the daemon has answered since a stream gave up. Only then may a stream start a crashed daemon: a daemon
+    /// that was stopped in order must stay down.
+    is_up: bool,
     /// Sequence number of the last record.
     seen: u64,
     /// Sequence number of the first record in memory; 1 if there is no earlier record.
@@ -147,6 +150,7 @@ impl Followed {
             writer: Writer::new(screen),
             view: None,
             is_adopted: false,
+            is_up: false,
             seen: 0,
             oldest: 1,
             earlier: None,
@@ -160,9 +164,11 @@ impl Followed {
         *self = Self::open(client, starter, self.screen, self.id.clone());
     }
 
-    /// Connects again after the last record: the connection may be dead without a sign.
+    /// Connects again after the last record, once the daemon has answered elsewhere. The connection may be dead without
+    /// a sign.
     pub(super) fn reconnect(&mut self) {
-        if matches!(self.source, Source::Stream(_)) {
+        if matches!(self.source, Source::Stream(_) | Source::Pause(_)) {
+            self.is_up = true;
             self.link = Link::Away;
             self.source = Source::Pause(Instant::now());
         }
@@ -195,6 +201,7 @@ impl Followed {
                 self.seen = document.value.status.last_seq.saturating_sub(PAGE);
                 self.oldest = self.seen + 1;
                 self.view = Some(document.value);
+                self.is_up = true;
                 self.adopt();
                 self.stream();
             }
@@ -210,7 +217,7 @@ impl Followed {
     }
 
     fn stream(&mut self) {
-        let reviver = self.starter.clone().map(Starter::reviver);
+        let reviver = self.starter.clone().filter(|_| self.is_up).map(Starter::reviver);
         let from = StreamStart::After(self.seen);
         self.link = Link::Live;
         self.source = Source::Stream(EventStream::follow(self.client.clone(), self.id.to_string(), from, reviver));
@@ -218,7 +225,7 @@ impl Followed {
 
     fn failed(&mut self, error: ClientError) {
         if error.is_absence() || matches!(error, ClientError::Away { .. }) {
-            self.link = Link::Away;
+            (self.link, self.is_up) = (Link::Away, false);
             self.source = Source::Pause(Instant::now() + AGAIN);
         } else {
             self.end(one_line(&error.into()));
@@ -454,7 +461,12 @@ mod tests {
         next(&mut followed, 1, said(1, "x"));
         assert_eq!(followed.link, Link::Live);
         followed.reconnect();
-        assert!(matches!(followed.source, Source::Pause(_)));
+        assert!(matches!(followed.source, Source::Pause(_)) && followed.is_up);
+        // The stream that follows a failure starts no daemon.
+        followed.take(News::Next(Some(Next::Failed(ClientError::Away { seconds: 30, source: None }))));
+        assert!(matches!(followed.source, Source::Pause(_)) && !followed.is_up);
+        followed.take(News::Again);
+        assert!(matches!(followed.source, Source::Stream(_)) && !followed.is_up);
         followed.take(News::Next(Some(Next::Deleted)));
         assert_eq!(followed.link, Link::Over("the session was removed".to_owned()));
     }
