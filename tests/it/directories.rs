@@ -1,9 +1,11 @@
 //! Additional directories of a session: checked at the creation, at a change and at each launch; the agent gets them.
+//! The endpoint completes the paths of directories.
 
 use std::fs;
 use std::path::PathBuf;
 
 use agentd_api::Code;
+use agentd_api::directories::LISTED_DIRECTORIES;
 use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionSpec, SessionView};
 use agentd_api::spec::SpecChangeView;
 use serde_json::json;
@@ -117,4 +119,42 @@ async fn the_command_line_adds_directories() {
     let spec = daemon.client.view(out.trim()).await.spec;
     assert_eq!(spec.directories, [one, two]);
     assert_eq!(spec.directory, daemon.work());
+}
+
+#[tokio::test]
+async fn the_endpoint_lists_the_directories_that_complete_a_path() {
+    let daemon = Daemon::start().await;
+    for name in ["pro", "project", "other", ".hidden"] {
+        fs::create_dir(daemon.work().join(name)).unwrap();
+    }
+    fs::write(daemon.work().join("program"), "").unwrap();
+    std::os::unix::fs::symlink("other", daemon.work().join("prolink")).unwrap();
+    let client = daemon.client.typed();
+    let listed = async |path: &str| client.directories(path).await.map(|list| list.value);
+    let of_work = |names: &[&str]| names.iter().map(|name| daemon.work().join(name)).collect::<Vec<_>>();
+    let typed = |rest: &str| format!("{}/{rest}", daemon.work().display());
+
+    let list = listed(&typed("pro")).await.unwrap();
+    assert_eq!((list.directories, list.more), (of_work(&["pro", "project", "prolink"]), false));
+    assert_eq!(list.directory, daemon.work());
+    assert_eq!(listed(&typed("")).await.unwrap().directories, of_work(&["other", "pro", "project", "prolink"]));
+    assert_eq!(listed(&typed(".")).await.unwrap().directories, of_work(&[".hidden"]));
+    assert_eq!(listed(&typed("none")).await.unwrap().directories, of_work(&[]));
+    // The home of the sessions is listed for a tilde.
+    let home = listed("~").await.unwrap().directory;
+    assert_eq!((listed("~/").await.unwrap().directory, home.is_absolute()), (home, true));
+    for (wrong, words) in
+        [(typed("none/"), "does not exist"), ("pro".to_owned(), "is not absolute"), (typed("program/x"), "is not a")]
+    {
+        let problem = daemon.client.attempt("GET", &format!("/v1/directories?path={wrong}"), String::new(), None).await;
+        let problem = problem.expect("an answer").problem();
+        assert!(problem.code == Code::NoSuchDirectory && problem.detail.contains(words), "{problem:?}");
+    }
+
+    // A list has a largest length.
+    for name in 0..=LISTED_DIRECTORIES {
+        fs::create_dir(daemon.work().join(format!("many-{name}"))).unwrap();
+    }
+    let many = listed(&typed("many-")).await.unwrap();
+    assert_eq!((many.directories.len(), many.more), (LISTED_DIRECTORIES as usize, true));
 }

@@ -15,6 +15,7 @@ pub mod configuration;
 pub mod context;
 pub mod contract;
 pub mod degraded;
+pub mod directories;
 pub mod doc;
 pub mod doctor;
 pub mod drain;

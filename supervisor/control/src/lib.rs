@@ -13,6 +13,7 @@ mod audit_log;
 mod bulk;
 mod children;
 mod description;
+mod directories;
 mod doctor;
 mod drain;
 mod environment;

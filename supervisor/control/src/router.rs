@@ -25,9 +25,9 @@ use super::room::{ConnectionPermit, NoRoom, StreamPermit};
 use super::stream::Window;
 use super::tcp::Gate;
 use super::{
-    Body, access, acp, agents, audit, bulk, description, doctor, drain, environment, feed, handlers, hooks, list,
-    metrics, note, plugins, prerequisites, problem, prune, readiness, repositories, schedules, scripts, secrets,
-    session_context, session_spec, snapshots, stream, validation,
+    Body, access, acp, agents, audit, bulk, description, directories, doctor, drain, environment, feed, handlers,
+    hooks, list, metrics, note, plugins, prerequisites, problem, prune, readiness, repositories, schedules, scripts,
+    secrets, session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::read_only::ReadOnlyEndpoint;
@@ -349,6 +349,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::ForeseeReload {} => plugins::reload(context, true).await,
         Call::Reload { dry_run } => plugins::reload(context, dry_run.unwrap_or(false)).await,
         Call::Drain { .. } | Call::BeginDrain { .. } | Call::UndoDrain { .. } => drain::answer(context, call).await,
+        Call::Directories { path } => directories::directories(context, path).await,
         Call::Scripts { directory, diff } => scripts::scripts(context, directory, diff.unwrap_or(false)).await,
         Call::Hooks {} | Call::TestHook { .. } => hooks::answer(context, &call).await,
         Call::Secrets {} => secrets::list(context),

@@ -94,6 +94,7 @@ pub fn access(route: Route) -> Access {
         | Route::Drain
         | Route::BeginDrain
         | Route::UndoDrain
+        | Route::Directories
         | Route::Scripts
         | Route::AllowScripts
         | Route::DenyScripts

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use agentd_api::reason;
 use agentd_api::{Code, Problem};
+use agentd_plugin_host::Failure;
 use async_recursion::async_recursion as boxed;
 
-use crate::capability::{Machine, PathState};
+use crate::capability::{Machine, PathState, Subdirectories};
 use crate::exhausted;
 
 /// Reason why a directory cannot be a session's working directory.
@@ -97,6 +98,27 @@ pub async fn check_all(machine: &Machine, paths: &[PathBuf]) -> Result<(), Works
     let places = machine.path_states(paths.to_vec(), Instant::now() + ANSWER_TIME, |_| false).await;
     let mut places = places.into_iter();
     paths.iter().try_for_each(|path| judge(path, places.next()))
+}
+
+/// Lists at most `most` directories in `directory` whose names begin with `prefix`, within the time limit of a check.
+#[boxed]
+pub async fn subdirectories(
+    machine: &Machine,
+    directory: &Path,
+    prefix: &str,
+    most: u32,
+) -> Result<Subdirectories, WorkspaceError> {
+    check(machine, directory).await?;
+    let listed = machine.subdirectories(directory, prefix, most, Instant::now() + ANSWER_TIME).await;
+    listed.map_err(|failure| {
+        let (path, reason) = (directory.to_owned(), failure.to_string());
+        match failure {
+            Failure::TimedOut(_) => WorkspaceError::Silent { path, reason },
+            Failure::NotFound(_) => WorkspaceError::Gone { path },
+            _ if exhausted::in_text(&reason).is_some() => WorkspaceError::Unknown { path, reason },
+            _ => WorkspaceError::Closed { path, reason },
+        }
+    })
 }
 
 fn judge(path: &Path, place: Option<PathState>) -> Result<(), WorkspaceError> {

@@ -134,7 +134,7 @@ impl Plan<'_> {
         let scripts = format!("/v1/scripts?directory={}&diff=true", in_query(trap));
         let others = ["/v1/version", "/v1/agents", "/v1/doctor", "/v1/plugins", "/v1/prerequisites", "/v1/secrets"];
         let others = others.into_iter().chain(["/v1/snapshots", "/v1/reload", "/v1/drain", "/v1/sessions/victim"]);
-        let others = others.chain(["/metrics", "/v1/schedules", "/v1/schedules/s", "/v1/hooks"]);
+        let others = others.chain(["/metrics", "/v1/schedules", "/v1/schedules/s", "/v1/hooks", "/v1/directories"]);
         // A refusal must not reveal whether a session exists. A current environment would run scripts outside the
         // session.
         let others = others.chain(["/v1/sessions/nobody", &scripts]).map(str::to_owned);

@@ -167,6 +167,7 @@ async fn of_the_daemon(checked: &mut Checked<'_>) {
         "/v1/snapshots",
         "/v1/schedules",
         "/v1/hooks",
+        "/v1/directories?path=/usr/",
         scripts.as_str(),
     ] {
         checked.ok("GET", path, Value::Null).await;
@@ -194,6 +195,7 @@ async fn of_the_daemon(checked: &mut Checked<'_>) {
     checked.refused("GET", "/v1/plugins/none", Value::Null, "no-such-plugin").await;
     checked.refused("GET", "/v1/catalogue?agent=none", Value::Null, "no-such-agent").await;
     checked.refused("GET", "/v1/scripts", Value::Null, "invalid-request").await;
+    checked.refused("GET", "/v1/directories?path=/none/x", Value::Null, "no-such-directory").await;
     checked.refused("POST", "/v1/prerequisites/none/check", json!({}), "no-such-prerequisite").await;
 }
 

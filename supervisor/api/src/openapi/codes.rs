@@ -155,7 +155,7 @@ fn own(route: Route) -> &'static [&'static [Code]] {
         Route::CheckPrerequisite => &[SESSION, ENVIRONMENT, &[Code::NoSuchPrerequisite]],
         Route::CheckSessionPrerequisites => &[COMMAND, ENVIRONMENT, &[Code::NoSuchPrerequisite]],
         // The list has each script as refused if the approvals cannot be read.
-        Route::Scripts => &[DIRECTORY],
+        Route::Directories | Route::Scripts => &[DIRECTORY],
         Route::AllowScripts => &[DIRECTORY, &[Code::ApprovalsUnreadable, Code::ScriptChanged]],
         Route::DenyScripts => &[DIRECTORY, &[Code::ApprovalsUnreadable]],
         // The note has missing parts of a launch as undetermined.

@@ -24,6 +24,7 @@ use crate::agents::{AgentAddRequest, AgentAddView, Catalogue};
 use crate::audit::AuditList;
 use crate::bulk::{BulkAnswer, BulkRemove, BulkResume, BulkStop, BulkView};
 use crate::context::{ContextChange, ContextView, HintRequest, ProgressRequest, TitleRequest};
+use crate::directories::DirectoryList;
 use crate::doc;
 use crate::doctor::DoctorView;
 use crate::drain::DrainView;
@@ -364,6 +365,8 @@ routes! {
     BeginDrain = Post "/v1/drain" { wait: Wait } => 202 Document(DrainView);
     /// Undoes a drain.
     UndoDrain = Delete "/v1/drain" { wait: Wait } => 200 Document(DrainView);
+    /// Lists the directories whose paths begin with `path`, for its completion. `~` and a missing `path` are the home.
+    Directories = Get "/v1/directories" { path: String } => 200 Document(DirectoryList);
     /// Lists a directory's scripts: state, digest and sourced files. `diff` adds the text or its changes.
     Scripts = Get "/v1/scripts" { directory: String, diff: bool } => 200 Document(ScriptList);
     /// Approves a directory's scripts. A script that changed since it was shown is refused.

@@ -114,6 +114,7 @@ impl Route {
             | Self::Reload
             | Self::BeginDrain
             | Self::UndoDrain
+            | Self::Directories
             | Self::Scripts
             | Self::AllowScripts
             | Self::DenyScripts

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use agentd_api::Call;
+use agentd_api::directories::DirectoryList;
 use agentd_api::environment::{DifferenceView, EnvironmentView, Moment, RotationView};
 use agentd_api::keep::{KeepRequest, KeepView};
 use agentd_api::route::call;
@@ -61,6 +62,11 @@ impl Client {
     /// Forgets the environment of the login shell.
     pub async fn invalidate_snapshots(&self) -> Result<Document<SnapshotList>, Error> {
         self.ask(call::InvalidateSnapshots {}).await
+    }
+
+    /// Lists the directories whose paths begin with `path`, for its completion.
+    pub async fn directories(&self, path: &str) -> Result<Document<DirectoryList>, Error> {
+        self.ask(call::Directories { path: Some(path.to_owned()) }).await
     }
 
     /// Lists the scripts that a session in `directory` sources. `diff` adds their contents or changes.

@@ -10,6 +10,7 @@
 
 mod call_machine;
 mod command;
+mod directory;
 mod exchange;
 mod file;
 mod identity;
@@ -28,6 +29,7 @@ use agentd_plugin_host::{Failure, Places};
 
 pub use call_machine::{CallMachine, CallTime};
 pub use command::DIRECTORIES as PROGRAM_DIRECTORIES;
+pub use directory::Subdirectories;
 pub use identity::ExaminedDirectory;
 pub use local::{LocalFiles, Mounts};
 use look::Lookers;
