@@ -9,7 +9,7 @@ use agentd_api::hint;
 use agentd_api::route::Scope;
 use agentd_api::session::SessionView;
 use agentd_api::{Code, Problem, Route, SessionId};
-use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
+use agentd_caller::{Caller, CallerClass, StrangerReason};
 
 use super::named::Named;
 use super::router::Context;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agentd_api::session::{PermissionPolicy, SessionSpec, SessionView};
 use agentd_api::{AgentName, Code, Problem};
-use agentd_keeper::caller::CallerClass;
+use agentd_caller::CallerClass;
 
 use super::access;
 use super::router::Context;

@@ -8,7 +8,7 @@ use agentd_api::route::{PrerequisiteWait, Wait, Within};
 use agentd_api::session::{PermissionAnswer, Phase, PromptAccepted, PromptRequest, SessionView, StopView};
 use agentd_api::status::{AgentList, AgentView, Health, HealthView, VersionView};
 use agentd_api::{Call, Code, Problem};
-use agentd_keeper::caller::CallerClass;
+use agentd_caller::CallerClass;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::header::{HeaderValue, LOCATION};
 use hyper::{Request, Response};

@@ -15,7 +15,7 @@ use agentd_api::route::Value as _;
 use agentd_api::session::{SessionView, UnreadableSession};
 use agentd_api::staleness::UncheckedSession;
 use agentd_api::{Call, Code, Problem, Route};
-use agentd_keeper::caller::{Caller, CallerClass};
+use agentd_caller::{Caller, CallerClass};
 use agentd_session::Published;
 use bytes::Bytes;
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderMap, HeaderValue, IF_NONE_MATCH};

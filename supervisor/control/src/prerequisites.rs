@@ -10,7 +10,7 @@ use super::handlers::{Answer, read, to_the_end};
 use super::json;
 use super::router::Context;
 use crate::request_body::RequestBody;
-use agentd_keeper::caller::CallerClass;
+use agentd_caller::CallerClass;
 use agentd_session::Session;
 
 /// Lists all prerequisites, or those of one session. Only the owner sees the settings of the checks.

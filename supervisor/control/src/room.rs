@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use agentd_api::{Code, Problem, SessionId};
-use agentd_keeper::caller::{Caller, CallerClass};
+use agentd_caller::{Caller, CallerClass};
 use tokio_util::sync::CancellationToken;
 
 use agentd_config::StartSettings;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use agentd_api::prerequisite::Requester;
 use agentd_api::route::{self, Scope, Within};
 use agentd_api::{Call, Code, Problem, Route};
-use agentd_keeper::caller::{Caller, CallerClass};
+use agentd_caller::{Caller, CallerClass};
 use hyper::body::Body as _;
 use hyper::header::{ALLOW, CONTENT_LENGTH, HeaderName, HeaderValue, WWW_AUTHENTICATE};
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agentd_api::SessionId;
-use agentd_keeper::caller::{Caller, CallerClass, StrangerReason};
+use agentd_caller::{Caller, CallerClass, StrangerReason};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::service_fn;

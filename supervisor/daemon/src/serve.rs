@@ -126,7 +126,7 @@ fn not_inside(directories: &Directories) -> Result<(), ServeError> {
         let path = PathBuf::from(OsString::from_vec(argument));
         Some(path.strip_prefix(&sessions).ok()?.to_string_lossy().into_owned()).filter(|session| !session.is_empty())
     };
-    let mut arguments = agentd_keeper::caller::keepers_around().into_iter().flat_map(platform::arguments);
+    let mut arguments = agentd_caller::keepers_around().into_iter().flat_map(platform::arguments);
     arguments.find_map(below).map_or(Ok(()), |session| Err(ServeError::Inside { session }))
 }
 

@@ -21,6 +21,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentExited, Body, Exceeded};
+use agentd_caller::Caller;
 use agentd_fault::Point;
 use agentd_journal::{AppendError, Record, ReserveUse};
 use nix::poll::{PollFd, PollFlags};
@@ -28,7 +29,6 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::agent::{self, Agent};
-use crate::caller::Caller;
 use crate::cgroup::Memory;
 use crate::connection::Connection;
 use crate::door::Door;

@@ -7,7 +7,6 @@
 mod agent;
 mod attributes;
 mod bound;
-pub mod caller;
 mod cgroup;
 mod check;
 pub mod cli;

@@ -308,7 +308,7 @@ fn text(path: &Path) -> String {
 
 /// Returns the file name of the process's program without its version.
 fn program(pid: i32) -> Option<String> {
-    let path = os::program(pid)?;
+    let path = agentd_caller::program(pid)?;
     let path = path.strip_suffix(" (deleted)").unwrap_or(&path);
     let name = Path::new(path).file_name()?.to_string_lossy();
     // Examples: `zsh-5.9`, `ksh93`.

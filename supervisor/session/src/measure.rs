@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use agentd_api::session::{ConditionStatus, ConditionType};
+use agentd_caller::UNIT_PREFIX;
 use agentd_host::{manager, platform, work};
-use agentd_keeper::caller::UNIT_PREFIX;
 use agentd_metrics::{Metrics, SESSIONS};
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;

@@ -5,13 +5,11 @@ mod guard;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(target_os = "linux")]
-mod linux_peer;
-#[cfg(target_os = "linux")]
 mod linux_tty;
 #[cfg(target_os = "macos")]
 mod macos;
 #[cfg(target_os = "macos")]
-mod macos_peer;
+mod macos_tty;
 #[cfg(target_os = "linux")]
 mod substitute;
 
@@ -32,6 +30,8 @@ pub(crate) use macos::{
     refuse_tracing, release_memory, reopen, resident, scope, seal, set_command_line, signal, start_time, trace_me,
     widen,
 };
+#[cfg(target_os = "macos")]
+pub(crate) use macos_tty::{LIMITS, reads_terminal};
 #[cfg(target_os = "linux")]
 pub(crate) use substitute::{Substitution, can_substitute, seal, trace_me};
 
@@ -56,22 +56,6 @@ pub(crate) enum Step {
     Done,
     /// The program exited before it opened the file.
     Ended(ExitStatus),
-}
-
-#[cfg(target_os = "linux")]
-pub(crate) use linux_peer::{Peer, cgroups, program, relative};
-#[cfg(target_os = "macos")]
-pub(crate) use macos_peer::{LIMITS, Peer, cgroups, program, reads_terminal, relative};
-
-/// Process with its parent and its process name.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Relative {
-    pub(crate) pid: i32,
-    /// Process id of the parent; 0 if the parent is not visible from here.
-    pub(crate) parent: i32,
-    pub(crate) start_time: u64,
-    /// First 15 bytes of its program's name, unless the process set another name.
-    pub(crate) name: Vec<u8>,
 }
 
 /// Process, identified so that another process with a reused id is different.

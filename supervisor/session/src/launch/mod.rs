@@ -18,7 +18,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use agentd_api::{ByteString, SessionId};
-use agentd_keeper::caller::UNIT_PREFIX;
+use agentd_caller::UNIT_PREFIX;
 use agentd_keeper::cli::ROOM;
 use agentd_keeper::protocol::{Begin, HoldArgs};
 use async_recursion::async_recursion as boxed;

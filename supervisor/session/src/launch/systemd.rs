@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
-use agentd_keeper::caller::UNIT_PREFIX;
+use agentd_caller::UNIT_PREFIX;
 use agentd_keeper::cli;
 use agentd_keeper::protocol::HoldArgs;
 use tokio::net::UnixStream;

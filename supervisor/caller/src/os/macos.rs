@@ -1,9 +1,8 @@
-//! Peer process of a unix socket and its ancestors on macOS, from libproc(3).
+//! On macOS, finds the peer process of a connection and its ancestors on macOS, from libproc(3).
 //!
 //! A process whose parent exits becomes a child of launchd on macOS, which has no process handles. A process that
 //! forks twice cannot be found below its keeper here.
 
-use nix::sys::resource::Resource;
 use std::io;
 use std::os::fd::AsFd;
 
@@ -13,17 +12,6 @@ use nix::sys::socket::sockopt::LocalPeerPid;
 use nix::unistd::getpeereid;
 
 use super::Relative;
-
-/// Resource limits that a login passes on, by their names in `limits.conf(5)`.
-pub(crate) const LIMITS: &[(&str, Resource)] = &[
-    ("core", Resource::RLIMIT_CORE),
-    ("cpu", Resource::RLIMIT_CPU),
-    ("data", Resource::RLIMIT_DATA),
-    ("fsize", Resource::RLIMIT_FSIZE),
-    ("nofile", Resource::RLIMIT_NOFILE),
-    ("stack", Resource::RLIMIT_STACK),
-    ("as", Resource::RLIMIT_AS),
-];
 
 /// Process that connected, as the kernel recorded it at that moment.
 #[derive(Debug)]
@@ -72,11 +60,6 @@ pub(crate) fn cgroups(_pid: i32) -> io::Result<Vec<String>> {
 }
 
 /// Returns the path of the process's program.
-pub(crate) fn program(pid: i32) -> Option<String> {
+pub fn program(pid: i32) -> Option<String> {
     Some(process::program(pid).ok()?.to_string_lossy().into_owned())
-}
-
-/// Returns `None`, because the kernel does not report what a process waits for.
-pub(crate) fn reads_terminal(_pid: i32) -> Option<bool> {
-    None
 }

@@ -1,4 +1,4 @@
-//! Identity of the peer of a unix socket, as the kernel reports it: the owner, a guest, or a stranger. A guest is any
+//! Identity of the process at the other end of a local connection: the owner, a guest, or a stranger. A guest is any
 //! process inside a session.
 //!
 //! ```text
@@ -11,17 +11,25 @@
 //!   any other process                                      ──► owner
 //! ```
 //!
+//! The kernel names the peer of a unix socket. For TCP the holder of the socket is searched among this machine's
+//! processes ([`TcpPeer`]), and processes below this one are the owner's.
+//!
 //! A keeper is a subreaper: it is an ancestor of every descendant, also of those that change their process group,
 //! session or environment. Ancestry takes precedence over the cgroup, because a process may move to another cgroup of
 //! its user. Keepers and units around this process itself are ignored: they belong to an outer agentd.
 //!
-//! This module does not decide what each caller may do.
+//! This crate does not decide what each caller may do.
 
+mod os;
+
+pub use os::program;
+
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 
 use agentd_api::SessionId;
 
-use crate::os::{self, Peer, Relative};
+use crate::os::{Holders, Peer, Relative};
 
 /// Process name of a keeper, and of the helper that agentd runs for plugins and scripts.
 const KEEPER: &[u8] = b"agentd-keeper";
@@ -29,6 +37,8 @@ const KEEPER: &[u8] = b"agentd-keeper";
 pub const UNIT_PREFIX: &str = "agentd-session-";
 /// Number of attempts to follow a caller's ancestors while they start and exit.
 const TRIES: u32 = 8;
+/// Maximum number of searches for the other end of a TCP connection.
+const SEARCHES: u32 = 3;
 /// Maximum number of ancestors to follow. No legitimate process has more.
 const LONGEST: usize = 256;
 
@@ -109,13 +119,81 @@ impl Caller {
             Err(why) => return stranger(peer.uid, why),
         };
         let name = || line.first().map(|caller| String::from_utf8_lossy(&caller.name).into_owned());
-        Self { who, uid: peer.uid, pid: u32::try_from(pid).ok(), program: os::program(pid).or_else(name) }
+        Self { who, uid: peer.uid, pid: u32::try_from(pid).ok(), program: program(pid).or_else(name) }
     }
 
     /// Reports whether the peer of a connection is the owner: a process of this user or root, outside every session.
-    pub(crate) fn is_owner(socket: impl AsFd) -> bool {
+    pub fn is_owner(socket: impl AsFd) -> bool {
         Self::look(socket, |_, _| None).who == CallerClass::Owner
     }
+}
+
+/// Class of the process at the other end of a TCP connection of this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TcpPeer {
+    /// A process of this user or of root, outside every session. It may be below this process.
+    Owner,
+    /// A process inside a session of any agentd.
+    InSession,
+    /// A process of another user.
+    OtherUser,
+    /// The process is gone, or its place cannot be determined.
+    Unknown,
+}
+
+impl TcpPeer {
+    /// Searches the process and classifies it. `local` is the address of this process's end, and `peer` that of the
+    /// other.
+    ///
+    /// A socket can have several holders, and each must be the owner's. The descriptors of some processes are not
+    /// readable: a browser may forbid it, or ssh. A socket without a holder belongs to such a process of its user. Then
+    /// all of these must be outside of the sessions.
+    ///
+    /// The search reads the descriptors of all processes, which can take some tens of milliseconds. It is repeated
+    /// without a result: for a moment, a new child of a browser holds the browser's sockets.
+    pub fn find(local: SocketAddr, peer: SocketAddr) -> Self {
+        let look = || os::holders(local, peer).ok().flatten().map_or(Self::Unknown, |holders| Self::of(&holders));
+        (0..SEARCHES).map(|_| look()).find(|class| *class != Self::Unknown).unwrap_or(Self::Unknown)
+    }
+
+    fn of(holders: &Holders) -> Self {
+        if holders.uid != 0 && holders.uid != nix::unistd::geteuid().as_raw() {
+            return Self::OtherUser;
+        }
+        if holders.pids.is_empty() {
+            let are_outside = holders.hidden.iter().all(|pid| Self::of_process(*pid) == Self::Owner);
+            return if are_outside && !holders.hidden.is_empty() { Self::Owner } else { Self::Unknown };
+        }
+        let mut classes = holders.pids.iter().map(|pid| match Self::of_process(*pid) {
+            Self::Owner if !os::still_holds(*pid, holders) => Self::Unknown,
+            class => class,
+        });
+        classes.find(|class| *class != Self::Owner).unwrap_or(Self::Owner)
+    }
+
+    /// Classifies a process, which may be below this one: a browser that this process started.
+    fn of_process(pid: i32) -> Self {
+        let (Ok((who, line)), Ok(own)) = (see(pid, |_, _| None), i32::try_from(std::process::id())) else {
+            return Self::Unknown;
+        };
+        let has_keeper = || line.iter().take_while(|one| one.pid != own).any(|one| one.name == KEEPER);
+        match who {
+            CallerClass::Owner => Self::Owner,
+            CallerClass::Stranger(StrangerReason::OfAgentd) if !has_keeper() => Self::Owner,
+            // No keeper is known here, so a process below one is a stranger.
+            CallerClass::Guest(_) | CallerClass::Stranger(StrangerReason::OfAgentd | StrangerReason::Unplaced) => {
+                Self::InSession
+            }
+            CallerClass::Stranger(_) => Self::Unknown,
+        }
+    }
+}
+
+/// Reports whether this process is inside a session of any agentd. `None` if this cannot be determined.
+pub fn is_inside_session() -> Option<bool> {
+    let own = i32::try_from(std::process::id()).ok()?;
+    let is_below = line(own).ok()?.iter().skip(1).any(|one| one.name == KEEPER);
+    Some(is_below || !units(own).ok()?.is_empty())
 }
 
 /// Returns the process ids of the keepers above this process.
@@ -222,6 +300,7 @@ fn scarce(error: &std::io::Error) -> Option<StrangerReason> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::process::{Command, Stdio};
 
@@ -289,6 +368,54 @@ mod tests {
             CallerClass::Guest(id("s"))
         );
         assert_eq!(placed(&[(50, "agentd"), (1, "init")], &own, &[]), CallerClass::Owner);
+    }
+
+    /// Starts a program that connects over TCP, and returns the class of the other end.
+    fn over_tcp(program: &mut Command, listener: &TcpListener) -> TcpPeer {
+        let mut child = program.stdin(Stdio::piped()).spawn().unwrap();
+        let (stream, peer) = listener.accept().unwrap();
+        let who = TcpPeer::find(stream.local_addr().unwrap(), peer);
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        who
+    }
+
+    #[test]
+    fn the_holders_of_a_tcp_connection_are_classified_by_their_ancestors() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let own = TcpStream::connect(address).unwrap();
+        let (stream, peer) = listener.accept().unwrap();
+        assert_eq!(TcpPeer::find(address, peer), TcpPeer::Owner);
+        drop(own);
+        // A child of another test may hold the closed end until it executes its program.
+        assert!((0..1000).any(|_| TcpPeer::find(address, peer) == TcpPeer::Unknown));
+        drop(stream);
+        // A browser that this process started.
+        let connect = format!(
+            "import socket,sys; s=socket.socket(); s.connect(('127.0.0.1',{})); sys.stdin.read()",
+            address.port()
+        );
+        assert_eq!(over_tcp(Command::new("python3").args(["-c", &connect]), &listener), TcpPeer::Owner);
+        // A process below a keeper, as the keeper of an agent that this process started.
+        let directory = tempfile::tempdir().unwrap();
+        let python = std::fs::canonicalize("/usr/bin/python3").unwrap();
+        let keeper = directory.path().join("agentd-keeper");
+        std::os::unix::fs::symlink(python, &keeper).unwrap();
+        let below = format!("import subprocess,sys; subprocess.run(['python3','-c',{connect:?}], stdin=sys.stdin)");
+        assert_eq!(over_tcp(Command::new(&keeper).args(["-c", &below]), &listener), TcpPeer::InSession);
+    }
+
+    #[test]
+    fn a_tcp_connection_without_a_known_holder_is_the_owners_only_if_no_hidden_process_is_inside_a_session() {
+        let uid = nix::unistd::geteuid().as_raw();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let held =
+            |uid, hidden: &[i32]| TcpPeer::of(&Holders { uid, inode: 1, pids: Vec::new(), hidden: hidden.to_vec() });
+        assert_eq!(held(uid, &[own]), TcpPeer::Owner);
+        assert_eq!(held(uid, &[]), TcpPeer::Unknown);
+        assert_eq!(held(uid, &[own, i32::MAX]), TcpPeer::Unknown);
+        assert_eq!(held(uid + 1, &[own]), TcpPeer::OtherUser);
     }
 
     /// Starts a program that connects, and returns the caller's class.
