@@ -85,8 +85,12 @@ impl Way {
     /// Refuses a call that the socket of another user does not take. Nothing is sent, since the call could contain this
     /// terminal's environment.
     pub(crate) fn check(&self, call: &Call) -> Result<(), Error> {
+        self.check_scope(call, call.scope())
+    }
+
+    /// Refuses a request of this scope as [`Way::check`] does.
+    pub(crate) fn check_scope(&self, call: &dyn fmt::Display, needed: Scope) -> Result<(), Error> {
         let Self::Socket(path) = self else { return Ok(()) };
-        let needed = call.scope();
         let Some(owner) = (needed > Scope::Read).then(|| trust::reader_of(path)).flatten() else { return Ok(()) };
         let detail = format!("the read-only socket {} of user {owner} has the scope read", path.display());
         let problem = Problem::new(Code::ScopeTooSmall, format!("{detail}, and {call} needs {needed}"))

@@ -3,6 +3,8 @@
 //! A failed call is not repeated: prompting twice is worse than an error. Only a request that was refused for lack of
 //! capacity is repeated, since it had no effect. Streams continue over several connections: `stream`.
 
+mod forward;
+
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;

@@ -243,3 +243,44 @@ fn a_read_is_patient_while_the_daemon_is_away() {
     );
     assert_eq!(asked.unwrap().raw.as_ref(), GOOD.as_bytes());
 }
+
+#[test]
+fn a_forwarded_request_has_the_authorisation_of_the_client_and_nothing_of_a_web_page() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let authority = listener.local_addr().unwrap().to_string();
+    let server = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+        let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+        let answer = "HTTP/1.1 418 x\r\nset-cookie: a=b\r\netag: \"t\"\r\ncontent-length: 2\r\n\r\nhi";
+        stream.write_all(answer.as_bytes()).unwrap();
+        head.join("\n").to_ascii_lowercase()
+    });
+    let client = Client::by(Way::Tcp { authority: authority.clone(), token: "secret".to_owned() });
+    let request = Request::patch("http://page.example/v1/sessions/k3m?x=1");
+    let request = request.header("cookie", "c").header("origin", "http://page.example").header("if-match", "\"7\"");
+    let request = request.header("host", "page.example").header("authorization", "Bearer page");
+    let request = request.header("connection", "upgrade").header("upgrade", "websocket");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let answer = runtime.block_on(async {
+        let request = request.body(Full::new(Bytes::from_static(b"{}"))).unwrap();
+        collected(client.forward(request).await.unwrap()).await
+    });
+    assert_eq!((answer.0.as_u16(), answer.1.contains_key("set-cookie"), answer.2.as_ref()), (418, false, &b"hi"[..]));
+    assert_eq!(answer.1["etag"], "\"t\"");
+    let head = server.join().unwrap();
+    assert!(head.starts_with("patch /v1/sessions/k3m?x=1 http/1.1\n"), "{head}");
+    for line in [&format!("host: {authority}"), "authorization: bearer secret", "if-match: \"7\"", "content-length: 2"]
+    {
+        assert_eq!(head.matches(line).count(), 1, "{line}: {head}");
+    }
+    for word in ["cookie", "origin", "page.example", "bearer page", "upgrade"] {
+        assert!(!head.contains(word), "{word}: {head}");
+    }
+}
+
+/// Reads a whole response.
+async fn collected(response: Response<Incoming>) -> (StatusCode, hyper::HeaderMap, Bytes) {
+    let (head, body) = response.into_parts();
+    (head.status, head.headers, body.collect().await.unwrap().to_bytes())
+}
