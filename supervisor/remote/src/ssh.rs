@@ -60,6 +60,8 @@ pub struct SshHost {
     starts: bool,
     /// Time limit of a connection during which ssh asks nothing. Without a limit ssh asks at the terminal.
     unattended: Option<Duration>,
+    /// Whether ssh may ask at the terminal.
+    asks: bool,
 }
 
 impl SshHost {
@@ -96,6 +98,7 @@ impl SshHost {
             socket: None,
             starts: true,
             unattended: None,
+            asks: true,
         })
     }
 
@@ -128,6 +131,17 @@ impl SshHost {
         Self { starts: false, ..self }
     }
 
+    /// Returns `[USER@]MACHINE` for ssh.
+    pub fn destination(&self) -> &str {
+        &self.destination
+    }
+
+    /// Lets ssh ask nothing at the terminal. Connections still share a login.
+    #[must_use]
+    pub fn asking_nothing(self) -> Self {
+        Self { asks: false, ..self }
+    }
+
     /// Lets ssh ask nothing at the terminal, and end an attempt to connect after `limit`, in whole seconds.
     ///
     /// Such a connection uses a shared login that exists, and begins none. So no process of ssh outlives the
@@ -158,8 +172,10 @@ impl SshHost {
             "ServerAliveInterval=10".to_owned(),
             "ServerAliveCountMax=3".to_owned(),
         ];
-        if self.unattended.is_some() {
+        if self.unattended.is_some() || !self.asks {
             options.push("BatchMode=yes".to_owned());
+        }
+        if self.unattended.is_some() {
             // A setting of the user would leave a process behind.
             options.push("ControlMaster=no".to_owned());
         }
@@ -398,6 +414,14 @@ mod tests {
             shares.contains(&"ControlPath=/run/x/%C".to_owned()) && shares.contains(&"ControlMaster=auto".to_owned())
         );
         assert!(shares.contains(&"ConnectTimeout=15".to_owned()) && !shares.contains(&"BatchMode=yes".to_owned()));
+    }
+
+    #[test]
+    fn an_ssh_that_asks_nothing_still_shares_its_login() {
+        let arguments = SshHost::parse("lab").unwrap().asking_nothing().arguments(Some(Path::new("/run/x")));
+        for option in ["BatchMode=yes", "ControlMaster=auto", "ControlPath=/run/x/%C"] {
+            assert!(arguments.iter().any(|argument| argument == option), "{option}: {arguments:?}");
+        }
     }
 
     #[test]
