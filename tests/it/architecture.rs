@@ -68,7 +68,7 @@ fn dependencies(manifest: &toml::Table) -> Vec<String> {
 #[test]
 fn each_heavy_library_is_a_dependency_of_the_crates_that_own_it() {
     let owners = [
-        ("hyper", &["client", "control", "hooks", "traces"][..]),
+        ("hyper", &["client", "control", "hooks", "traces", "ui"][..]),
         ("wasmtime", &["plugin-host"]),
         ("zbus", &["hooks", "session"]),
         ("sd-notify", &["host"]),
@@ -145,6 +145,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         ("supervisor/remote", &["tracing", "hyper", "agentd-"], &["agentd-api"]),
         ("supervisor/client", &["tracing", "clap", "agentd-"], &["agentd-api"]),
         ("supervisor/caller", &["tokio", "tracing", "agentd-"], &["agentd-api", "agentd-darwin"]),
+        ("supervisor/ui", &["tracing", "clap", "agentd-"], &["agentd-api", "agentd-caller", "agentd-client"]),
         ("supervisor/schedule", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/plugin-host", &["agentd-"], &["agentd-directory", "agentd-glob"]),
         ("supervisor/decide", &["tokio", "tracing", "nix", "agentd-host", "agentd-environment", "agentd-journal"], &[]),
