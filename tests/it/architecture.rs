@@ -163,6 +163,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
                 "agentd-screen",
                 "agentd-secret-names",
                 "agentd-specs",
+                "agentd-ui",
             ],
         ),
     ] {

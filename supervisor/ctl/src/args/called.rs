@@ -10,7 +10,7 @@ use clap::{Args as _, Command as Definition, Error, FromArgMatches as _, Parser 
 
 use super::{
     AuditArgs, CheckArgs, Cli, DoctorArgs, EnvArgs, Global, NoteCommand, SnapshotCommand, acp, agent, config, context,
-    events, files, host, life, list, plugin, prune, repository, run, schedule, service, spec, top, wait, workflow,
+    events, files, host, life, list, plugin, prune, repository, run, schedule, service, spec, top, ui, wait, workflow,
 };
 
 /// Completes the definition of a command.
@@ -18,7 +18,7 @@ type Define = fn(Definition) -> Definition;
 
 /// Commands without arguments, and those whose arguments have their own type. For the others, only the whole definition
 /// is available.
-const COMMANDS: [(&str, Define); 46] = [
+const COMMANDS: [(&str, Define); 47] = [
     ("acp", acp::AcpArgs::augment_args),
     ("adopt", agent::AdoptArgs::augment_args),
     ("agent", group::<agent::AgentCommand>),
@@ -61,6 +61,7 @@ const COMMANDS: [(&str, Define); 46] = [
     ("stop", life::StopArgs::augment_args),
     ("title", context::TitleArgs::augment_args),
     ("top", top::TopArgs::augment_args),
+    ("ui", ui::UiArgs::augment_args),
     ("validate", life::SessionArgs::augment_args),
     ("version", plain),
     ("wait", wait::WaitArgs::augment_args),

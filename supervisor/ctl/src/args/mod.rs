@@ -22,6 +22,7 @@ pub(crate) mod schedule;
 pub(crate) mod service;
 pub(crate) mod spec;
 pub(crate) mod top;
+pub(crate) mod ui;
 pub(crate) mod wait;
 pub(crate) mod workflow;
 
@@ -214,6 +215,12 @@ pub(crate) enum Command {
     },
     /// Answer an agent's question
     Answer(AnswerArgs),
+    /// Serve the page of all sessions on this machine, and open it in a browser; Ctrl-C ends it
+    ///
+    /// The page shows every session, its conversation and its questions. The printed address opens the page once,
+    /// within five minutes, for your user and outside of sessions. --host shows the agentd of another machine, and all
+    /// machines of `agentctl host ls` are beside it.
+    Ui(ui::UiArgs),
     /// Print the events of a session or of all sessions, one JSON object a line, and follow them
     Events(events::EventsArgs),
     /// Show or refresh the environment of the login shell, with which sessions' environments begin

@@ -41,6 +41,7 @@ mod snapshot;
 mod spec;
 mod talk;
 mod top;
+mod ui;
 mod upgrade;
 mod validate;
 mod wait;
@@ -232,6 +233,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Agent(command) => boxed(agent::agent(context, command)).await,
         Command::Agents => boxed(info::agents(context)).await,
         Command::Version => boxed(info::version(context)).await,
+        Command::Ui(args) => boxed(ui::ui(context, &args)).await,
         Command::Dial => boxed(dial::dial(context)).await,
         Command::UpgradeCheck { program } => boxed(upgrade::check(context, program)).await,
         Command::Completions { .. } | Command::Man { .. } | Command::Host(_) | Command::DemoAgent => {
