@@ -127,6 +127,7 @@ mod transcripts;
 mod tree;
 mod trust;
 mod turns;
+mod ui;
 mod units;
 mod validate;
 mod variables;
