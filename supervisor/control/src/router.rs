@@ -360,8 +360,9 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Prune {} => prune::prune(context, request).await,
         Call::RotateKey {} => environment::rotate(context).await,
         Call::Keep {} => environment::keep(context, request).await,
-        Call::AllowScripts {} => scripts::decide_scripts(context, true, request).await,
-        Call::DenyScripts {} => scripts::decide_scripts(context, false, request).await,
+        Call::AllowScripts {} | Call::DenyScripts {} => {
+            scripts::decide_scripts(context, route == Route::AllowScripts, request).await
+        }
         Call::Schedules {} => schedules::list(context),
         Call::AddSchedule {} => schedules::add(context, request).await,
         Call::Schedule { schedule } => schedules::show(context, &schedule),

@@ -24,6 +24,8 @@ use crate::refusal::Refusal;
 pub(crate) const PREFIX: &str = "/host/";
 /// First segment of the calls that are forwarded.
 const CALLS: &str = "/v1/";
+/// The only other path that is forwarded: the page shows the durations of plugins.
+const METRICS: &str = "/metrics";
 /// Number of pieces of a request's body that wait for the daemon.
 const PIECES: usize = 4;
 /// Maximum time for which the rest of a body is read after an answer that did not need it.
@@ -54,11 +56,11 @@ pub(crate) async fn forward(
     }
 }
 
-/// Splits `/host/NAME/v1/...` into the name and the path of the call.
+/// Splits `/host/NAME/v1/...` or `/host/NAME/metrics` into the name and the path of the call.
 fn split(path: &str) -> Option<(&str, &str)> {
     let rest = path.strip_prefix(PREFIX)?;
     let (name, call) = rest.split_at(rest.find('/')?);
-    call.starts_with(CALLS).then_some((name, call))
+    (call == METRICS || call.starts_with(CALLS)).then_some((name, call))
 }
 
 /// Body of a request to the daemon.
@@ -105,7 +107,8 @@ mod tests {
             ("/host/this/v1/sessions?limit=1", Some(("this", "/v1/sessions?limit=1"))),
             ("/host/lab.example/v1/events", Some(("lab.example", "/v1/events"))),
             ("/host/this/acp", None),
-            ("/host/this/metrics", None),
+            ("/host/this/metrics", Some(("this", "/metrics"))),
+            ("/host/this/metrics/x", None),
             ("/host/this/v1", None),
             ("/host/this", None),
             ("/host//v1/x", Some(("", "/v1/x"))),

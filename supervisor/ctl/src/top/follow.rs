@@ -207,10 +207,9 @@ impl Followed {
             }
             News::Again if self.view.is_some() => self.stream(),
             News::Again => self.reopen(),
-            News::Opened(Err(error)) => self.failed(error),
+            News::Opened(Err(error)) | News::Next(Some(Next::Failed(error))) => self.failed(error),
             News::Next(Some(Next::Record { seq, line })) => self.record(seq, &line),
             News::Next(Some(Next::Away)) => self.link = Link::Away,
-            News::Next(Some(Next::Failed(error))) => self.failed(error),
             News::Next(Some(Next::Deleted) | None) => self.end("the session was removed".to_owned()),
             News::Earlier(events) => self.take_earlier(events),
         }
@@ -347,11 +346,11 @@ impl Followed {
     }
 
     /// Moves the reader to the end, which may have to be read again.
-    pub(super) fn to_end(&mut self) {
+    pub(super) fn go_to_end(&mut self) {
         if self.writer.transcript.is_cut() {
             self.reopen();
         }
-        self.writer.transcript.to_end();
+        self.writer.transcript.go_to_end();
     }
 }
 

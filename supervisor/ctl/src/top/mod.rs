@@ -191,7 +191,7 @@ impl Top {
                 }
                 event = terminal.event() => match event {
                     None => Some(Outcome::Quit(exit::HUNG_UP)),
-                    Some(event) => self.event(event.map_err(Error::Input)?, &mut terminal)?,
+                    Some(event) => self.event(&event.map_err(Error::Input)?, &mut terminal)?,
                 },
                 Some(done) = self.calls.join_next() => {
                     self.done(done.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())));
@@ -276,9 +276,9 @@ impl Top {
         }
     }
 
-    fn event(&mut self, event: Event, terminal: &mut Terminal) -> Result<Option<Outcome>, Error> {
+    fn event(&mut self, event: &Event, terminal: &mut Terminal) -> Result<Option<Outcome>, Error> {
         self.dirty = true;
-        let Event::Key(key) = event else { return Ok(None) };
+        let &Event::Key(key) = event else { return Ok(None) };
         if key.kind == KeyEventKind::Release {
             return Ok(None);
         }
@@ -348,7 +348,7 @@ impl Top {
             Command::NextInNeed => self.sessions.next_in_need(),
             Command::Page(pages) => self.page(pages),
             Command::Row(rows) => self.scroll(|followed| followed.transcript().scroll(rows)),
-            Command::Top => self.scroll(|followed| followed.transcript().to_top()),
+            Command::Top => self.scroll(|followed| followed.transcript().go_to_top()),
             Command::End => self.scroll(Followed::to_end),
             Command::Filter => self.mode = Mode::Filter(self.sessions.filter().text().to_owned()),
             Command::ClearFilter => self.sessions.set_filter(Filter::default()),
@@ -380,7 +380,7 @@ impl Top {
             _ => self.scroll(|followed| {
                 followed.transcript().page(pages);
                 if pages > 0 && followed.transcript().is_at_end() {
-                    followed.to_end();
+                    followed.go_to_end();
                 }
             }),
         }

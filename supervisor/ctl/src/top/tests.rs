@@ -17,7 +17,7 @@ fn top(screen: Screen) -> Top {
     Top::with(Client::new("/nowhere"), None, screen, updates, Filter::default())
 }
 
-fn brief(id: &str, phase: &str, more: Value) -> SessionBrief {
+fn brief(id: &str, phase: &str, more: &Value) -> SessionBrief {
     let mut brief = json!({ "id": id, "directory": format!("/src/{id}"), "phase": phase, "agent": "claude" });
     brief.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
     serde_json::from_value(brief).unwrap()
@@ -25,17 +25,17 @@ fn brief(id: &str, phase: &str, more: Value) -> SessionBrief {
 
 fn needing(id: &str) -> SessionBrief {
     let condition = json!({ "type": "NeedsAttention", "status": "True", "reason": "PermissionRequested" });
-    brief(id, "busy", json!({ "conditions": [condition] }))
+    brief(id, "busy", &json!({ "conditions": [condition] }))
 }
 
 /// One session of each group.
 fn five() -> Vec<SessionBrief> {
     let waiting = json!({ "message": "board (fail): silent", "name": "later" });
     vec![
-        brief("e", "failed", json!({})),
-        brief("d", "waiting", waiting),
-        brief("c", "idle", json!({})),
-        brief("b", "busy", json!({})),
+        brief("e", "failed", &json!({})),
+        brief("d", "waiting", &waiting),
+        brief("c", "idle", &json!({})),
+        brief("b", "busy", &json!({})),
         needing("a"),
     ]
 }
@@ -118,7 +118,7 @@ async fn the_groups_have_titles_counts_and_marks_without_any_colour() {
 #[tokio::test]
 async fn a_selected_session_is_always_on_the_screen() {
     let mut top = top(PLAIN);
-    top.update(Update::All((0..100).map(|n| brief(&format!("s{n:02}"), "idle", json!({}))).collect()));
+    top.update(Update::All((0..100).map(|n| brief(&format!("s{n:02}"), "idle", &json!({}))).collect()));
     for step in [1, 1, 50, -30, 100, -1, -200] {
         top.sessions.step(step);
         let rows = drawn(&mut top, 80, 24);
@@ -249,7 +249,7 @@ async fn hostile_text_does_nothing_and_stays_in_its_place() {
     let evil = "\u{1b}[2J\u{1b}]0;gotcha\u{7}\u{202e}fdp\u{9b}31m\r\n";
     let mut top = top(COLOURED);
     let hostile = json!({ "message": evil, "labels": { "a": "b" }, "directory": format!("/{evil}") });
-    top.update(Update::All(vec![brief("a", "busy", hostile)]));
+    top.update(Update::All(vec![brief("a", "busy", &hostile)]));
     let long = format!("{}\n", "x".repeat(10 << 20));
     talk(&mut top, &[said(evil), said(&long), asked(&format!("rm {evil}"))]);
     for (columns, rows) in [(80, 24), (200, 60)] {

@@ -184,12 +184,12 @@ impl Transcript {
     }
 
     /// Moves the reader to the end.
-    pub(super) fn to_end(&mut self) {
+    pub(super) fn go_to_end(&mut self) {
         self.place = None;
     }
 
     /// Moves the reader to the first line.
-    pub(super) fn to_top(&mut self) {
+    pub(super) fn go_to_top(&mut self) {
         self.place = Some(Place { line: self.first, row: 0 });
     }
 
@@ -316,7 +316,7 @@ mod tests {
         transcript.prepend(numbered(1..=50), false);
         assert_eq!(transcript.view(80, 3), seen);
         assert_eq!(transcript.trimmed_to(), None);
-        transcript.to_top();
+        transcript.go_to_top();
         assert_eq!(transcript.view(80, 3), ["line 1", "line 2", "line 3"]);
         assert!(transcript.is_at_top() && !transcript.is_at_end());
         transcript.page(1);
@@ -337,7 +337,7 @@ mod tests {
         }
         assert!(transcript.is_cut() && transcript.lines.len() <= MAX_LINES + 1);
         assert_eq!(transcript.view(80, 2), seen);
-        transcript.to_top();
+        transcript.go_to_top();
         transcript.view(80, 2);
         transcript.prepend(numbered(5_001..=6_000), false);
         assert!(transcript.lines.len() <= MAX_LINES && transcript.is_cut());
@@ -387,7 +387,7 @@ mod tests {
         assert_eq!(transcript.view(1, 1).len(), 1);
         let mut empty = Transcript::default();
         empty.scroll(-1);
-        empty.to_top();
+        empty.go_to_top();
         assert!(empty.view(10, 10).is_empty() && empty.is_at_top());
     }
 }

@@ -35,7 +35,7 @@ impl Machine {
         let request = LookupRequest::Directories {
             path: directory.as_os_str().into(),
             prefix: prefix.as_bytes().to_vec().into(),
-            most,
+            most: most.into(),
         };
         match self.lookers.ask(Purpose::Session, subject, request, deadline).await?.answer()? {
             LookupAnswer::Directories { names, is_cut } => {
