@@ -1,0 +1,51 @@
+/** The options that a running agent offers: mode, model and others. */
+import type { Signal } from "@preact/signals";
+import type { VNode } from "preact";
+import { useEffect, useState } from "preact/hooks";
+
+import { call, session as path, type Schemas, type SessionView } from "../core/api";
+import type { Host } from "../core/login";
+import { visible } from "../core/text";
+import { texts } from "../texts";
+
+interface Props {
+  host: Host;
+  id: string;
+  session: SessionView | undefined;
+  problem: Signal<unknown>;
+}
+
+/** A field for each option with a list of values. A change is a change of the session's specification. */
+export function Options({ host, id, session, problem }: Props): VNode | null {
+  const [options, setOptions] = useState<Schemas["OptionView"][]>([]);
+  const { mode, model, phase, launches } = session?.status ?? {};
+  useEffect(() => {
+    if (phase !== "idle" && phase !== "busy") return;
+    const abort = new AbortController();
+    call<Schemas["OptionsView"]>(host.base, "get", path(id, "/options"), undefined, { signal: abort.signal }).then(
+      (view) => setOptions(view.options),
+      () => undefined,
+    );
+    return () => abort.abort();
+  }, [host, id, mode, model, phase, launches, session?.generation]);
+  const offered = options.filter(({ values }) => (values?.length ?? 0) > 1);
+  if (offered.length === 0) return null;
+  const set = (option: string, value: string) => {
+    problem.value = undefined;
+    const patch = option === "mode" || option === "model" ? { [option]: value } : { options: { [option]: value } };
+    setOptions((before) => before.map((other) => (other.id === option ? { ...other, value } : other)));
+    call(host.base, "patch", path(id), patch).catch((error: unknown) => (problem.value = error));
+  };
+  return (
+    <fieldset class="options" aria-label={texts.input.options}>
+      {offered.map((option) => (
+        <label key={option.id}>
+          <span><bdi>{visible(option.name)}</bdi></span>
+          <select value={option.value ?? ""} onChange={(event) => set(option.id, event.currentTarget.value)}>
+            {option.values!.map(({ value, name }) => <option key={value} value={value}>{visible(name)}</option>)}
+          </select>
+        </label>
+      ))}
+    </fieldset>
+  );
+}

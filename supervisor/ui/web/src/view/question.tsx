@@ -1,0 +1,134 @@
+/** A question of an agent, with its command in view and its answers. */
+import type { VNode } from "preact";
+import { useState } from "preact/hooks";
+
+import type { Schemas } from "../core/api";
+import type { Answer, Item } from "../core/conversation";
+import { initial, parsed, type Field, fields } from "../core/form";
+import { visible } from "../core/text";
+import { texts } from "../texts";
+import { Diff } from "./diff";
+import { Link, Plain } from "./text";
+
+/** Sends the answer to a question. */
+export type Reply = (permission: string, answer: Schemas["PermissionAnswer"]) => void;
+
+interface Props {
+  item: Item & { kind: "question" };
+  /** Whether the session still waits for the answer. */
+  isOpen: boolean;
+  /** Absent in read-only mode. */
+  reply: Reply | undefined;
+}
+
+export function Question({ item, isOpen, reply }: Props): VNode {
+  const { request, answer } = item;
+  const { details, elicitation } = request;
+  const waits = answer === undefined && isOpen;
+  return (
+    <article class={`item question ${waits ? "open" : "answered"}`} data-seq={item.seq} data-permission={request.id} aria-label={texts.question.label}>
+      <p class="who">{request.origin === "agentd" ? texts.question.asksAgentd : texts.question.asks}</p>
+      <p class="asked"><bdi>{visible(request.title.slice(0, 2_000))}</bdi></p>
+      {details?.command && <Plain text={details.command} class="command" label={texts.conversation.command} />}
+      {details?.directory && <p class="where"><bdi>{texts.question.directory(visible(details.directory))}</bdi></p>}
+      {(details?.paths?.length ?? 0) > 0 && (
+        <ul class="paths">{details!.paths!.map((path) => <li key={path}><code><bdi>{visible(path)}</bdi></code></li>)}</ul>
+      )}
+      {details?.diffs?.map((diff, index) => <Diff key={index} path={diff.path} before={diff.old ?? ""} after={diff.new} />)}
+      {!details?.command && !details?.diffs?.length && details?.arguments && <Plain text={details.arguments} />}
+      {details?.cut && <p class="where">{texts.question.cut}</p>}
+      {elicitation?.mode === "url" && <p><Link to={elicitation.url}>{texts.question.open}: {visible(elicitation.url)}</Link></p>}
+      {waits && reply !== undefined && elicitation?.mode === "form" && <Form request={request} elicitation={elicitation} reply={reply} />}
+      {waits && reply !== undefined && elicitation?.mode !== "form" && <Options request={request} reply={reply} />}
+      {answer !== undefined && <p class="answer">{answerWords(request, answer)}</p>}
+      {answer === undefined && !isOpen && <p class="answer">{texts.question.closed}</p>}
+    </article>
+  );
+}
+
+function Options({ request, reply }: { request: Schemas["PermissionRequest"]; reply: Reply }): VNode {
+  const offered = request.options.length > 0 ? request.options : [{ id: "", name: texts.question.decline, kind: "reject_once" }];
+  return (
+    <p class="answers">
+      {offered.map(({ id, name, kind }, index) => (
+        <button
+          key={id}
+          type="button"
+          class={kind.startsWith("allow") ? "allow" : kind.startsWith("reject") ? "reject" : ""}
+          data-option={id}
+          aria-keyshortcuts={index < 9 ? String(index + 1) : undefined}
+          onClick={() => reply(request.id, id === "" ? "deny" : { option: id })}
+        >
+          {index < 9 && <kbd>{index + 1}</kbd>} <bdi>{visible(name)}</bdi>
+        </button>
+      ))}
+    </p>
+  );
+}
+
+interface FormProps {
+  request: Schemas["PermissionRequest"];
+  elicitation: Schemas["Elicitation"] & { mode: "form" };
+  reply: Reply;
+}
+
+function Form({ request, elicitation, reply }: FormProps): VNode {
+  const asked = fields(elicitation.schema, elicitation.order);
+  const [values, setValues] = useState<Record<string, string>>(() => initial(asked));
+  const change = (name: string, value: string) => setValues((before) => ({ ...before, [name]: value }));
+  return (
+    <form
+      class="form"
+      onSubmit={(event) => {
+        event.preventDefault();
+        reply(request.id, { form: parsed(asked, values) as Schemas["FormValues"] });
+      }}
+    >
+      {asked.map((field) => (
+        <label key={field.name}>
+          <span>
+            <bdi>{visible(field.title)}</bdi> {field.required && <small>({texts.question.required})</small>}
+          </span>
+          {field.description && <small><bdi>{visible(field.description)}</bdi></small>}
+          <Entry field={field} value={values[field.name] ?? ""} change={(value) => change(field.name, value)} />
+        </label>
+      ))}
+      <p class="answers">
+        <button type="submit" class="allow">{texts.question.accept}</button>
+        <button type="button" class="reject" onClick={() => reply(request.id, "deny")}>{texts.question.decline}</button>
+      </p>
+    </form>
+  );
+}
+
+function Entry({ field, value, change }: { field: Field; value: string; change: (value: string) => void }): VNode {
+  if (field.choices !== undefined) {
+    return (
+      <select value={value} required={field.required} onChange={(event) => change(event.currentTarget.value)}>
+        {!field.required && <option value="" />}
+        {field.choices.map((choice) => <option key={choice.value} value={choice.value}>{visible(choice.name)}</option>)}
+      </select>
+    );
+  }
+  if (field.kind === "boolean") {
+    return <input type="checkbox" checked={value === "true"} onChange={(event) => change(String(event.currentTarget.checked))} />;
+  }
+  const isNumber = field.kind === "number" || field.kind === "integer";
+  const common = { required: field.required, value, onInput: (event: { currentTarget: HTMLInputElement }) => change(event.currentTarget.value) };
+  return isNumber ? <input type="number" step={field.kind === "number" ? "any" : "1"} {...common} /> : <input dir="auto" {...common} />;
+}
+
+function answerWords({ options }: Schemas["PermissionRequest"], answer: Answer): VNode {
+  const option = options.find(({ id }) => id === answer.option);
+  const by = <bdi>{visible(who(answer))}</bdi>;
+  if (answer.option === undefined) return <>{texts.question.cancelled("")}{by}</>;
+  return <><b><bdi>{visible(option?.name ?? answer.option)}</bdi></b>{texts.question.answered("", "")}{by}</>;
+}
+
+/** Returns who gave an answer: the token or the program of the request, or the rule that decided. */
+function who({ by, requester }: Answer): string {
+  if (requester?.token) return texts.question.token(requester.token);
+  const program = requester?.program?.split("/").at(-1);
+  if (program) return texts.question.program(program, requester?.pid);
+  return texts.question.by[by] ?? by;
+}
