@@ -1,0 +1,83 @@
+/** The state of a session: its phase with the reason, and the conditions that need a look. */
+import type { VNode } from "preact";
+
+import type { Schemas, SessionView } from "../../core/api";
+import { why } from "../../texts/why";
+import { visible } from "../../core/text";
+import { Words } from "./copy";
+import { When } from "./time";
+
+type Condition = Schemas["Condition"];
+
+/** Conditions that are a finding while they are true. Every other condition is one unless it is true. */
+const FINDINGS: readonly string[] = [
+  "AuthenticationRequired", "RateLimited", "EnvironmentDrifted", "Degraded", "NeedsAttention",
+];
+
+/** Returns whether a condition needs a look. */
+export function needsLook({ type, status }: Pick<Condition, "type" | "status">): boolean {
+  return FINDINGS.includes(type) ? status !== "False" : status !== "True";
+}
+
+export function State({ view }: { view: SessionView }): VNode {
+  const { conditions, degraded, launches, message, phase } = view.status;
+  const open = conditions.filter(needsLook);
+  const fine = conditions.filter((condition) => !needsLook(condition));
+  return (
+    <>
+      <dl class="fact-list">
+        <div>
+          <dt>{why.state.phase}</dt>
+          <dd><span class={`badge ${phase}`}>{phase}</span> {message && <Words text={message} />}</dd>
+        </div>
+        <div><dt>{why.state.launches}</dt><dd>{launches}</dd></div>
+      </dl>
+      {degraded && degraded.length > 0 && (
+        <>
+          <h4>{why.state.degraded}</h4>
+          <Parts parts={degraded} />
+        </>
+      )}
+      {open.length === 0 ? <p>{why.state.noneOpen}</p> : (
+        <>
+          <h4>{why.state.open}</h4>
+          <Conditions conditions={open} />
+        </>
+      )}
+      {fine.length > 0 && (
+        <details class="more">
+          <summary>{why.state.fine(fine.length)}</summary>
+          <Conditions conditions={fine} />
+        </details>
+      )}
+    </>
+  );
+}
+
+function Conditions({ conditions }: { conditions: Condition[] }): VNode {
+  return (
+    <ul class="entries">
+      {conditions.map((condition) => (
+        <li key={condition.type} data-condition={condition.type} class={needsLook(condition) ? "look" : "fine"}>
+          <p>
+            <strong>{condition.type}</strong> <span class="outcome">{why.state.statuses[condition.status]}</span>{" "}
+            <code>{visible(condition.reason)}</code>{" "}
+            <span class="aside">{why.state.since} <When at={condition.last_transition_time} /></span>
+          </p>
+          {condition.message && <p><Words text={condition.message} /></p>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Parts that a degraded launch left out. */
+export function Parts({ parts }: { parts: Schemas["DegradedPart"][] }): VNode {
+  return (
+    <ul class="entries">
+      {parts.map(({ kind, name, message }) => (
+        <li key={`${kind} ${name}`}><strong>{kind} {visible(name)}</strong>: <Words text={message} /></li>
+      ))}
+    </ul>
+  );
+}
