@@ -28,7 +28,7 @@ function App(): VNode {
   const host = now.view === "session" || now.view === "why" ? hosts.value.find(({ name }) => name === now.host) : undefined;
   const known = login.value.state === "in" || hosts.value.length > 0;
   return (
-    <div class={`page ${now.view}`} data-login={login.value.state}>
+    <div class={`page view-${now.view}`} data-login={login.value.state}>
       <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
         {texts.skip}
       </a>

@@ -30,7 +30,7 @@ export const texts = {
     connecting: "Connecting…",
     live: "Connected",
     lastSign: (seconds: number) => `last sign of life ${seconds} s ago`,
-    waiting: (why: string) => `Not connected: ${why}. Trying again…`,
+    waiting: (why: string) => `Not connected: ${why.replace(/\.$/, "")}. Trying again…`,
     refused: (why: string) => `Refused: ${why}`,
     retry: "Try now",
   },

@@ -1,10 +1,9 @@
 /** One session: its conversation, the input and the footer. */
 import type { Signal } from "@preact/signals";
 import type { VNode } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { call, session as path, type SessionView } from "../core/api";
-import type { Item } from "../core/conversation";
 import { keys } from "../core/keys";
 import type { Host } from "../core/login";
 import { look } from "../core/looks";
@@ -14,13 +13,8 @@ import { AppletPane, useApplet } from "./applet";
 import { ConnectionState } from "./connection";
 import { Footer } from "./footer";
 import { Input } from "./input";
-import { ItemView } from "./items";
+import { Log } from "./log";
 import type { Reply } from "./question";
-
-/** Distance from an end in pixels at which the view counts as being there. */
-const NEAR = 60;
-/** Number of items on the screen at first, and added by scrolling. */
-const SHOWN = 120;
 
 interface Props {
   host: Host;
@@ -80,97 +74,4 @@ function useObserved(host: Host, id: string, part: Window, readOnly: boolean): v
     document.addEventListener("visibilitychange", seen);
     return () => document.removeEventListener("visibilitychange", seen);
   }, [version, part]);
-}
-
-interface LogProps {
-  part: Window;
-  session: SessionView | undefined;
-  reply: Reply | undefined;
-  /** The last record that the person saw before. */
-  since: number | undefined;
-}
-
-/** The items, in a part of the page that scrolls by itself. */
-function Log({ part, session, reply, since }: LogProps): VNode {
-  const scroller = useRef<HTMLDivElement>(null);
-  const [shown, setShown] = useState(SHOWN);
-  const [away, setAway] = useState(false);
-  const version = part.version.value;
-  const items = part.conversation.items;
-  useScroll(scroller, part, version, shown);
-  const waiting = new Set(session?.status.permissions.map((request) => request.id) ?? []);
-  const last = session?.status.last_seq ?? 0;
-  // The document can be older than the conversation: then a question of the journal counts as open.
-  const isOpen = (item: Item) => item.kind === "question" && (waiting.has(item.request.id) || item.seq > last);
-  const scrolled = () => {
-    const element = scroller.current!;
-    const fromEnd = element.scrollHeight - element.scrollTop - element.clientHeight;
-    part.follows = fromEnd < NEAR && !part.detached.value;
-    setAway(fromEnd >= NEAR);
-    if (element.scrollTop < NEAR * 5) {
-      if (shown < items.length) setShown(shown + SHOWN);
-      else if (part.older.value) void part.load().then((any) => any && setShown((before) => before + SHOWN));
-    }
-    if (fromEnd < NEAR * 5 && part.detached.value) void part.loadNewer();
-    if (part.follows && shown > SHOWN) setShown(SHOWN);
-  };
-  const newest = () => {
-    part.newest();
-    setShown(SHOWN);
-    setAway(false);
-    scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
-  };
-  useEffect(() => {
-    const unbind = [keys.bind("G", newest), keys.bind("g", () => scroller.current?.scrollTo({ top: 0 }))];
-    return () => unbind.forEach((each) => each());
-  });
-  const drawn = items.slice(-shown);
-  const divider = since === undefined ? -1 : drawn.findIndex((item) => item.seq > since && item.kind !== "marker");
-  return (
-    <div class="frame">
-      <div class="scroller" ref={scroller} onScroll={scrolled} tabIndex={0} role="log" aria-label={texts.conversation.region} aria-live="off">
-        {part.loading.value && <p class="hint">{texts.conversation.loading}</p>}
-        {!part.older.value && shown >= items.length && <p class="hint">{texts.conversation.begin}</p>}
-        {drawn.map((item, index) => [
-          index === divider && index > 0 && <p key="divider" class="divider"><span>{texts.conversation.unread}</span></p>,
-          <ItemView key={item.key} item={item} rev={item.rev} isOpen={isOpen(item)} reply={reply} />,
-        ])}
-      </div>
-      {(away || part.detached.value) && <button type="button" class="newest" onClick={newest}>{texts.conversation.newest}</button>}
-    </div>
-  );
-}
-
-/** Keeps the end in view while the person reads it, and else the item under the eye. */
-function useScroll(scroller: { current: HTMLDivElement | null }, part: Window, version: number, shown: number): void {
-  const anchor = useRef<{ element: Element; top: number; height: number } | undefined>(undefined);
-  const element = scroller.current;
-  // Before the change is drawn: the first item in view and its place.
-  if (element !== null && !part.follows) {
-    const top = element.getBoundingClientRect().top;
-    const first = [...element.children].find((child) => child.getBoundingClientRect().bottom > top && child.hasAttribute("data-seq"));
-    anchor.current = first === undefined ? undefined : { element: first, top: first.getBoundingClientRect().top, height: element.scrollHeight };
-  }
-  useLayoutEffect(() => {
-    const now = scroller.current;
-    if (now === null) return;
-    if (part.follows) {
-      now.scrollTop = now.scrollHeight;
-    } else if (anchor.current?.element.isConnected) {
-      now.scrollTop += anchor.current.element.getBoundingClientRect().top - anchor.current.top;
-    } else if (anchor.current !== undefined && now.scrollTop < NEAR) {
-      // The text at the top was joined with its beginning, so only the height tells what was put in front.
-      now.scrollTop += now.scrollHeight - anchor.current.height;
-    }
-  }, [version, shown]);
-  useEffect(() => {
-    const now = scroller.current;
-    if (now === null) return;
-    // Another size of the window, or an image that arrives, moves the end too.
-    const observer = new ResizeObserver(() => {
-      if (part.follows) now.scrollTop = now.scrollHeight;
-    });
-    observer.observe(now);
-    return () => observer.disconnect();
-  }, [part]);
 }

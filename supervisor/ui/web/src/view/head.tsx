@@ -32,7 +32,7 @@ export function SessionHead({ host, id, session, view, readOnly, problem }: Prop
       <div class="line">
         <a class="back" href={fragment({ view: "list" })} aria-label={texts.head.back}>‹</a>
         <h1><bdi>{visible(name)}</bdi></h1>
-        {phase !== undefined && <span class={`badge ${phase}`} data-phase={phase}>{need === undefined ? texts.phase(phase) : texts.reason(need)}</span>}
+        {phase !== undefined && <span class={`badge ${need === undefined ? phase : "needed"}`} data-phase={phase}>{need === undefined ? texts.phase(phase) : texts.reason(need)}</span>}
         <span class="spring" />
         <nav class="tabs">
           <a href={place("session")} aria-current={view === "session" ? "page" : undefined}>{texts.head.conversation}</a>
@@ -41,7 +41,7 @@ export function SessionHead({ host, id, session, view, readOnly, problem }: Prop
         {!readOnly && <Actions host={host} id={id} name={name} over={isOver(phase)} problem={problem} />}
       </div>
       <p class="facts">
-        {title && <span><bdi>{visible(title)}</bdi></span>}
+        {title && <span class="title"><bdi>{visible(title)}</bdi></span>}
         <Facts session={session} />
       </p>
       {session?.status.message && <p class="message"><bdi>{visible(session.status.message)}</bdi></p>}

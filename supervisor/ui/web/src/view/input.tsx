@@ -83,8 +83,8 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
           submit();
         }}
       />
-      <Files files={files} change={setFiles} problem={problem} />
       <div class="actions">
+        <Files files={files} change={setFiles} problem={problem} />
         <Options host={host} id={id} session={session} problem={problem} />
         <span class="spring" />
         {status?.turn && <button type="button" onClick={cancel}>{texts.input.cancel}</button>}

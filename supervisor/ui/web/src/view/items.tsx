@@ -57,7 +57,7 @@ export class ItemView extends Component<Props> {
         return <Ended item={item} />;
       case "marker":
         return (
-          <p class={`item marker ${item.marker}`} data-seq={item.seq} data-marker={item.marker}>
+          <p class="item marker" data-seq={item.seq} data-marker={item.marker}>
             <time dateTime={item.time}>{new Date(item.time).toLocaleTimeString()}</time>{" "}
             <bdi>{visible(texts.markers[item.marker](item.values))}</bdi>
           </p>
