@@ -67,7 +67,12 @@ interface FormProps extends Props {
 function FormView({ hosts, host, draft, change, created, cancelled }: FormProps): VNode {
   const chosen = useFiles();
   const parts = chosen.files.map(({ part }) => part);
-  const { send, busy, refused, left, wrong, clear } = useCreation({ host, draft, parts, created });
+  const creation = useCreation({ host, draft, parts, created });
+  const { refused, left, wrong, clear } = creation;
+  const busy = creation.busy || chosen.reading;
+  const send = () => {
+    if (!busy) void creation.send();
+  };
   const ids = useId();
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
@@ -79,7 +84,7 @@ function FormView({ hosts, host, draft, change, created, cancelled }: FormProps)
   const agent = draft.agent || agents.find((one) => one.default === true)?.name;
   const offer = useOffer(host, agent);
   const keys = (event: KeyboardEvent) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) void send();
+    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) send();
   };
   return (
     <form
@@ -88,7 +93,7 @@ function FormView({ hosts, host, draft, change, created, cancelled }: FormProps)
       onKeyDown={keys}
       onSubmit={(event) => {
         event.preventDefault();
-        void send();
+        send();
       }}
     >
       <h1>{create.title}</h1>
@@ -157,7 +162,6 @@ function useCreation({ host, draft, parts, created }: Creating): Creation {
     setWrong({});
   };
   const send = async () => {
-    if (busy) return;
     clear();
     const found = Object.entries(mistakes(draft)).map(([field, [word]]) => [field, create.noEqual(word!)] as const);
     setWrong(Object.fromEntries(found));

@@ -5,8 +5,8 @@ import { useEffect, useState } from "preact/hooks";
 import type { Schemas, SessionBrief } from "../../core/api";
 import type { Host } from "../../core/login";
 import { catalogue, options } from "../../core/requests";
-import { create } from "../../texts/create";
 import { visible } from "../../core/text";
+import { create } from "../../texts/create";
 import { Combobox, fitting, type Proposal } from "./combobox";
 import { Choice, Help, type Form } from "./fields";
 

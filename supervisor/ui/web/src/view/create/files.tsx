@@ -11,6 +11,8 @@ import { Help } from "./fields";
 /** The chosen files with their contents. */
 export interface ChosenFiles {
   files: readonly Attachment[];
+  /** Whether a file is being read. */
+  reading: boolean;
   /** Why the last file was not taken. */
   refused: string | undefined;
   add: (files: Iterable<File>) => void;
@@ -21,8 +23,10 @@ export interface ChosenFiles {
 export function useFiles(): ChosenFiles {
   const [files, setFiles] = useState<readonly Attachment[]>([]);
   const [refused, setRefused] = useState<string>();
+  const [reading, setReading] = useState(0);
   const add = async (chosen: Iterable<File>) => {
     setRefused(undefined);
+    setReading((number) => number + 1);
     for (const file of chosen) {
       try {
         const read = await attachment(file);
@@ -31,9 +35,11 @@ export function useFiles(): ChosenFiles {
         setRefused(words(error));
       }
     }
+    setReading((number) => number - 1);
   };
   return {
     files,
+    reading: reading > 0,
     refused,
     add: (chosen) => void add(chosen),
     leaveOut: (file) => setFiles((before) => before.filter((other) => other !== file)),

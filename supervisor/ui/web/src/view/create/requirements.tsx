@@ -5,9 +5,9 @@ import { useEffect, useState } from "preact/hooks";
 import type { Schemas } from "../../core/api";
 import type { Host } from "../../core/login";
 import { prerequisites } from "../../core/requests";
+import { visible } from "../../core/text";
 import { create } from "../../texts/create";
 import { why } from "../../texts/why";
-import { visible } from "../../core/text";
 import type { Form } from "./fields";
 
 type View = Schemas["PrerequisiteView"];

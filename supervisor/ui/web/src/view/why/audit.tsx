@@ -4,8 +4,8 @@ import { useState } from "preact/hooks";
 
 import type { Schemas } from "../../core/api";
 import { audit } from "../../core/requests";
-import { why } from "../../texts/why";
 import { visible } from "../../core/text";
+import { why } from "../../texts/why";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { When } from "./time";
 

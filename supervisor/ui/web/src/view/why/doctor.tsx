@@ -3,8 +3,8 @@ import type { VNode } from "preact";
 
 import type { Schemas } from "../../core/api";
 import { doctor } from "../../core/requests";
-import { why } from "../../texts/why";
 import { visible } from "../../core/text";
+import { why } from "../../texts/why";
 import { Command, Remedy } from "./copy";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { Facts } from "./problem";

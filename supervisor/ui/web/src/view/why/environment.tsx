@@ -4,8 +4,8 @@ import { useId, useState } from "preact/hooks";
 
 import type { Schemas } from "../../core/api";
 import { environment, validation, type EnvironmentMoment } from "../../core/requests";
-import { why } from "../../texts/why";
 import { visible } from "../../core/text";
+import { why } from "../../texts/why";
 import { Words } from "./copy";
 import { Action, Content, useEvents, useLoad, type Place } from "./panel";
 import { Parts } from "./state";
@@ -44,7 +44,7 @@ export function Environment(place: Place): VNode {
         <input type="search" value={search} onInput={(event) => setSearch(event.currentTarget.value)} />
       </label>
       <Content of={of}>{(view) => <Variables view={view} search={search} />}</Content>
-      <h4>{texts.warnings}</h4>
+      <h3>{texts.warnings}</h3>
       <Warnings {...place} />
     </>
   );
@@ -145,7 +145,7 @@ export function text(value: Schemas["ByteString"] | null | undefined): string | 
 function Scripts({ scripts }: { scripts: Schemas["ScriptRun"][] }): VNode {
   return (
     <>
-      <h4>{texts.scripts}</h4>
+      <h3>{texts.scripts}</h3>
       {scripts.length === 0 && <p>{texts.noScripts}</p>}
       <ul class="entries">
         {scripts.map((run) => (

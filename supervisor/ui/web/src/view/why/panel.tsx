@@ -31,7 +31,7 @@ export function Panel({ name, title, children }: { name: string; title: string; 
   };
   return (
     <details class="panel" data-panel={name} open={open} onToggle={(event) => toggle(event.currentTarget.open)}>
-      <summary><h3>{title}</h3></summary>
+      <summary><h2>{title}</h2></summary>
       {open && <div class="body">{children()}</div>}
     </details>
   );

@@ -2,8 +2,8 @@
 import type { VNode } from "preact";
 
 import type { Refused, Schemas } from "../../core/api";
-import { why } from "../../texts/why";
 import { visible } from "../../core/text";
+import { why } from "../../texts/why";
 import { Remedy, Words } from "./copy";
 
 export function ProblemView({ refused }: { refused: Refused }): VNode {

@@ -3,8 +3,8 @@ import type { ComponentChildren, VNode } from "preact";
 
 import type { Schemas } from "../../core/api";
 import { refreshSnapshots, snapshots } from "../../core/requests";
-import { why } from "../../texts/why";
 import { visible } from "../../core/text";
+import { why } from "../../texts/why";
 import { Words } from "./copy";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { age, took, When } from "./time";
@@ -30,7 +30,7 @@ export function Snapshot({ host, readOnly }: Place): VNode {
           <>
             {shells.length === 0 && <p>{texts.none}</p>}
             <ul class="entries">{shells.map((one, index) => <Shell key={index} snapshot={one} />)}</ul>
-            {terminals.length > 0 && <h4>{texts.terminals}</h4>}
+            {terminals.length > 0 && <h3>{texts.terminals}</h3>}
             <ul class="entries">
               {terminals.map(({ id, variables, captured }) => (
                 <li key={id}><code>{visible(id)}</code>: {texts.terminal(variables)} <When at={captured} /></li>

@@ -2,9 +2,10 @@
 import type { VNode } from "preact";
 
 import type { Schemas, SessionView } from "../../core/api";
-import { why } from "../../texts/why";
+import { failureRemedy } from "../../core/failure";
 import { visible } from "../../core/text";
-import { Words } from "./copy";
+import { why } from "../../texts/why";
+import { Remedy, Words } from "./copy";
 import { When } from "./time";
 
 type Condition = Schemas["Condition"];
@@ -21,6 +22,7 @@ export function needsLook({ type, status }: Pick<Condition, "type" | "status">):
 
 export function State({ view }: { view: SessionView }): VNode {
   const { conditions, degraded, launches, message, phase } = view.status;
+  const cure = failureRemedy(view);
   const open = conditions.filter(needsLook);
   const fine = conditions.filter((condition) => !needsLook(condition));
   return (
@@ -32,15 +34,16 @@ export function State({ view }: { view: SessionView }): VNode {
         </div>
         <div><dt>{why.state.launches}</dt><dd>{launches}</dd></div>
       </dl>
+      {cure !== undefined && <Remedy text={cure} />}
       {degraded && degraded.length > 0 && (
         <>
-          <h4>{why.state.degraded}</h4>
+          <h3>{why.state.degraded}</h3>
           <Parts parts={degraded} />
         </>
       )}
       {open.length === 0 ? <p>{why.state.noneOpen}</p> : (
         <>
-          <h4>{why.state.open}</h4>
+          <h3>{why.state.open}</h3>
           <Conditions conditions={open} />
         </>
       )}
