@@ -75,6 +75,7 @@ function FormView({ hosts, host, draft, change, created, cancelled }: FormProps)
   };
   const ids = useId();
   const box = useRef<HTMLDivElement>(null);
+  useEffect(() => document.getElementById(`${ids}-directory`)?.focus(), [ids]);
   useEffect(() => {
     if (refused !== undefined || left !== undefined) box.current?.focus();
   }, [refused, left]);

@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 
 import type { Schemas } from "../../core/api";
 import type { Durations } from "../../core/durations";
-import { environment, pluginDurations, plugins } from "../../core/requests";
+import { environment, pluginDurations, plugins, prerequisites } from "../../core/requests";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
 import { Words } from "./copy";
@@ -19,12 +19,13 @@ export function Plugins({ host, id }: Place): VNode {
   const { base } = host;
   // A session without an environment has no providers, and the plugins are shown all the same.
   const last = () => environment(base, id, "last", false).catch(() => undefined);
-  const of = useLoad(() => Promise.all([plugins(base), pluginDurations(base), last()]), "");
+  const load = () => Promise.all([plugins(base), pluginDurations(base), prerequisites(base), last()]);
+  const of = useLoad(load, "");
   return (
     <>
       <p><Action busy={of.busy} run={() => of.load()}>{why.reload}</Action></p>
       <Content of={of}>
-        {([{ plugins: all }, durations, view]) => {
+        {([{ plugins: all }, durations, { prerequisites: checks }, view]) => {
           const providers = new Set(view && [...view.variables, ...view.dropped].map(({ provider }) => provider));
           return (
             <>
@@ -36,6 +37,7 @@ export function Plugins({ host, id }: Place): VNode {
                     key={plugin.name}
                     plugin={plugin}
                     durations={durations.get(plugin.name)}
+                    checks={checks.filter((check) => check.plugin === plugin.name)}
                     mine={plugin.used_by.some((step) => providers.has(step))}
                   />
                 ))}
@@ -48,7 +50,16 @@ export function Plugins({ host, id }: Place): VNode {
   );
 }
 
-function Row({ plugin, durations, mine }: { plugin: Plugin; durations: Durations | undefined; mine: boolean }): VNode {
+interface Props {
+  plugin: Plugin;
+  durations: Durations | undefined;
+  /** The prerequisites that the plugin checks. */
+  checks: Schemas["PrerequisiteView"][];
+  /** Whether the plugin set or dropped a variable of the session. */
+  mine: boolean;
+}
+
+function Row({ plugin, durations, checks, mine }: Props): VNode {
   const { calls, failures, last_failure: failure, name, problem, state, summary, version } = plugin;
   const bad = problem != null || state === "failed" || state === "suspended";
   return (
@@ -64,6 +75,9 @@ function Row({ plugin, durations, mine }: { plugin: Plugin; durations: Durations
       <p class="durations">
         {texts.calls(calls, failures)}
         {durations && <>, {texts.mean(took(durations.mean))}, {mostly(durations)}</>}
+        {checks.map(({ name: check, report }) => (
+          report && <span key={check}>, {texts.check(visible(check), took(report.took_ms / 1000))}</span>
+        ))}
       </p>
       <dl class="fact-list">
         <Entry name={texts.lastFailure}>

@@ -47,8 +47,14 @@ function useNextCheck({ value, busy, load }: Loaded<Schemas["PrerequisiteList"]>
   useEffect(() => {
     if (busy) return undefined;
     const wait = Math.min(LONGEST, Math.max(SHORTEST, (next ?? Infinity) - Date.now() + SHORTEST / 2));
-    const timer = setTimeout(() => document.hidden || load(), wait);
-    return () => clearTimeout(timer);
+    const run = () => document.hidden || load();
+    const timer = setTimeout(run, wait);
+    // A hidden page asks for nothing, and catches up when somebody looks at it.
+    document.addEventListener("visibilitychange", run);
+    return () => {
+      clearTimeout(timer);
+      document.removeEventListener("visibilitychange", run);
+    };
   }, [next, busy, load, value]);
 }
 

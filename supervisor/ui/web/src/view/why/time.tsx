@@ -37,7 +37,8 @@ export function age(seconds: number): string {
 
 /** Returns a short duration with three digits. */
 export function took(seconds: number): string {
-  return seconds < 1 ? `${Number((seconds * 1000).toPrecision(3))} ms` : `${Number(seconds.toPrecision(3))} s`;
+  const milliseconds = Number((seconds * 1000).toPrecision(3));
+  return milliseconds < 1000 ? `${milliseconds} ms` : `${milliseconds / 1000} s`;
 }
 
 /** A time: its distance from now, with the exact time as its title. */
