@@ -1,7 +1,7 @@
 /**
  * Builds the page into ../dist: `node build.mjs`.
  *
- * `--out DIR` writes elsewhere. `--tests` builds the unit tests into .test/ instead.
+ * `--out DIR` writes elsewhere. `--tests` builds the unit tests into node_modules/.tests instead.
  * The same sources give the same bytes, so that `.ci/ui --check` can compare them.
  */
 import { createHash } from "node:crypto";
@@ -23,11 +23,11 @@ const MOST = 150_000;
 /** Builds each file *.test.ts into a program for node's own test runner. */
 async function tests() {
   const found = readdirSync(join(here, "src"), { recursive: true }).filter((name) => /\.test\.tsx?$/.test(name));
-  rmSync(join(here, ".test"), { recursive: true, force: true });
+  rmSync(join(here, "node_modules/.tests"), { recursive: true, force: true });
   await build({
     ...common,
     entryPoints: found.sort().map((name) => join("src", name)),
-    outdir: ".test",
+    outdir: "node_modules/.tests",
     outExtension: { ".js": ".mjs" },
     platform: "node",
     format: "esm",
@@ -45,7 +45,9 @@ function licences(inputs) {
   return [...names].sort().map((name) => {
     const folder = join(here, "node_modules", name);
     const { version, license } = JSON.parse(readFileSync(join(folder, "package.json"), "utf8"));
-    const file = readdirSync(folder).sort().find((entry) => /^licen[cs]e/i.test(entry));
+    const file = readdirSync(folder)
+      .sort()
+      .find((entry) => /^licen[cs]e/i.test(entry));
     const text = file === undefined ? license : readFileSync(join(folder, file), "utf8").trim();
     return `${name} ${version}\n\n${text}`;
   });
@@ -67,7 +69,8 @@ async function page(out) {
     logLevel: "warning",
   });
   const output = (name) => Buffer.from(result.outputFiles.find((file) => file.path.endsWith(name)).contents);
-  const notice = `\n/*!\n${licences(Object.keys(result.metafile.inputs)).join("\n\n---\n\n").replaceAll("*/", "* /")}\n*/\n`;
+  const terms = licences(Object.keys(result.metafile.inputs)).join("\n\n---\n\n");
+  const notice = `\n/*!\n${terms.replaceAll("*/", "* /")}\n*/\n`;
   const files = new Map();
   const add = (name, kind, bytes) => {
     const digest = createHash("sha256").update(bytes).digest("hex").slice(0, 16);
@@ -82,7 +85,8 @@ async function page(out) {
   mkdirSync(out, { recursive: true });
   for (const name of readdirSync(out)) if (!files.has(name)) rmSync(join(out, name), { recursive: true });
   for (const [name, bytes] of files) {
-    if (!existsSync(join(out, name)) || !readFileSync(join(out, name)).equals(bytes)) writeFileSync(join(out, name), bytes);
+    if (!existsSync(join(out, name)) || !readFileSync(join(out, name)).equals(bytes))
+      writeFileSync(join(out, name), bytes);
   }
   return [...files].map(([name, bytes]) => [name, gzipSync(bytes, { level: 9 }).length]);
 }

@@ -25,21 +25,38 @@ const filter = signal({ text: "", label: "" });
 function App(): VNode {
   const now = route.value;
   const readOnly = login.value.state === "in" && login.value.info.read_only;
-  const host = now.view === "session" || now.view === "why" ? hosts.value.find(({ name }) => name === now.host) : undefined;
+  const host =
+    now.view === "session" || now.view === "why" ? hosts.value.find(({ name }) => name === now.host) : undefined;
+  const isList = now.view === "list";
   const known = login.value.state === "in" || hosts.value.length > 0;
   return (
     <div class={`page view-${now.view}`} data-login={login.value.state}>
-      <a class="skip" href="#main" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>
+      <a
+        class="skip"
+        href="#main"
+        onClick={(event) => {
+          event.preventDefault();
+          document.getElementById("main")?.focus();
+        }}
+      >
         {texts.skip}
       </a>
       <Top filter={filter} readOnly={readOnly} />
       <Banner again={() => void open()} />
       {known && (
-        <div class="columns">
+        <div
+          class="columns"
+          role={isList ? "main" : undefined}
+          id={isList ? "main" : undefined}
+          tabIndex={isList ? -1 : undefined}
+        >
+          {isList && <h1 class="unseen">{texts.home}</h1>}
           <Lists hosts={hosts.value} filter={filter.value} open={now} />
-          <main id="main" tabIndex={-1} class="content">
-            <Content now={now} host={host} readOnly={readOnly} />
-          </main>
+          {!isList && (
+            <main id="main" tabIndex={-1} class="content">
+              <Content now={now} host={host} readOnly={readOnly} />
+            </main>
+          )}
         </div>
       )}
       <KeyList />
@@ -62,10 +79,20 @@ function Content({ now, host, readOnly }: { now: Route; host: Host | undefined; 
   if ((now.view === "session" || now.view === "why") && host !== undefined) {
     return <OneSession key={`${host.name} ${now.id}`} host={host} id={now.id} view={now.view} readOnly={readOnly} />;
   }
-  return <p class="empty">{now.view === "list" ? texts.choose : texts.noHost}</p>;
+  return <p class="empty">{texts.noHost}</p>;
 }
 
-function OneSession({ host, id, view, readOnly }: { host: Host; id: string; view: "session" | "why"; readOnly: boolean }): VNode {
+function OneSession({
+  host,
+  id,
+  view,
+  readOnly,
+}: {
+  host: Host;
+  id: string;
+  view: "session" | "why";
+  readOnly: boolean;
+}): VNode {
   const { document: session, trouble } = useView(host, id);
   const problem = useSignal<unknown>(undefined);
   return (
@@ -75,7 +102,11 @@ function OneSession({ host, id, view, readOnly }: { host: Host; id: string; view
       <div class="pane" hidden={view !== "session"}>
         <ConversationView host={host} id={id} session={session} readOnly={readOnly} problem={problem} />
       </div>
-      {view === "why" && <div class="pane why"><WhyPanels host={host} id={id} view={session} readOnly={readOnly} /></div>}
+      {view === "why" && (
+        <div class="pane why">
+          <WhyPanels host={host} id={id} view={session} readOnly={readOnly} />
+        </div>
+      )}
     </>
   );
 }
@@ -98,7 +129,6 @@ function bindKeys(): void {
   });
 }
 
-
 function begin(): void {
   bindKeys();
   void enter().then(follow);
@@ -107,7 +137,8 @@ function begin(): void {
     document.title = texts.title(needing);
   });
   effect(() => {
-    if (signedOut.value !== undefined) login.value = { state: "out", why: signedOut.value.detail, hint: signedOut.value.hint ?? undefined };
+    if (signedOut.value !== undefined)
+      login.value = { state: "out", why: signedOut.value.detail, hint: signedOut.value.hint ?? undefined };
   });
   watchNotices(hosts);
   document.addEventListener("visibilitychange", () => {

@@ -4,7 +4,6 @@ export const texts = {
   product: "agentd",
   skip: "To the content",
   home: "All sessions",
-  choose: "Choose a session from the list.",
   noHost: "This host is not among the configured contexts.",
   readOnly: "Read-only",
   groups: { needs: "Needs you", working: "Working", idle: "Idle", waiting: "Waiting for its world", ended: "Ended" },
@@ -51,8 +50,17 @@ export const texts = {
   } as Record<string, string>,
   reason: (reason: string): string => texts.reasons[reason] ?? reason,
   phases: {
-    pending: "new", preparing: "preparing", waiting: "waiting", starting: "starting", idle: "idle", busy: "working",
-    limited: "rate limit", "backing-off": "restarts", stopping: "stopping", stopped: "stopped", failed: "failed",
+    pending: "new",
+    preparing: "preparing",
+    waiting: "waiting",
+    starting: "starting",
+    idle: "idle",
+    busy: "working",
+    limited: "rate limit",
+    "backing-off": "restarts",
+    stopping: "stopping",
+    stopped: "stopped",
+    failed: "failed",
     completed: "completed",
   } as Record<string, string>,
   phase: (phase: string): string => texts.phases[phase] ?? phase,
@@ -72,8 +80,10 @@ export const texts = {
     removeRunning: "The session is stopped first.",
     close: "Close",
     keep: "Keep",
-    progress: (message: string, percent: number | null | undefined) => (percent == null ? message : `${message} (${percent} %)`),
-    tokens: (used: number, size: number | null | undefined) => (size ? `${short(used)} of ${short(size)} tokens` : `${short(used)} tokens`),
+    progress: (message: string, percent: number | null | undefined) =>
+      percent == null ? message : `${message} (${percent} %)`,
+    tokens: (used: number, size: number | null | undefined) =>
+      size ? `${short(used)} of ${short(size)} tokens` : `${short(used)} tokens`,
     cost: (amount: number, currency: string) => `${amount.toFixed(2)} ${currency}`,
     prerequisites: "What is missing:",
   },
@@ -87,8 +97,13 @@ export const texts = {
     note: "Note that the agent got with this prompt",
     you: "You",
     fromSession: (id: string) => `Session ${id}`,
-    turnEnded: { end_turn: "", cancelled: "Cancelled", max_tokens: "The token limit was reached", refusal: "The agent refused to go on",
-      max_turn_requests: "The limit of requests in a turn was reached" } as Record<string, string>,
+    turnEnded: {
+      end_turn: "",
+      cancelled: "Cancelled",
+      max_tokens: "The token limit was reached",
+      refusal: "The agent refused to go on",
+      max_turn_requests: "The limit of requests in a turn was reached",
+    } as Record<string, string>,
     ended: (reason: string) => texts.conversation.turnEnded[reason] ?? `Turn ended: ${reason}`,
     synthetic: (detail: string) => `agentd ended the turn: ${detail}`,
     newest: "To the newest message",
@@ -101,7 +116,13 @@ export const texts = {
     imageHidden: (mime: string) => `An image of the type ${mime}, which the page does not show.`,
     showAll: (characters: number) => `Show all ${characters.toLocaleString("en")} characters`,
     tool: (kind: string, title: string, status: string) => `${kind}: ${title}, ${status}`,
-    statuses: { pending: "waits", in_progress: "runs", completed: "done", failed: "failed", interrupted: "interrupted" } as Record<string, string>,
+    statuses: {
+      pending: "waits",
+      in_progress: "runs",
+      completed: "done",
+      failed: "failed",
+      interrupted: "interrupted",
+    } as Record<string, string>,
     status: (status: string): string => texts.conversation.statuses[status] ?? status,
     command: "Command",
     output: "Output",
@@ -114,7 +135,12 @@ export const texts = {
     asksAgentd: "agentd asks",
     answered: (option: string, by: string) => `${option} – answered by ${by}`,
     cancelled: (by: string) => `Not answered – ended by ${by}`,
-    by: { client: "a client", policy: "the session's policy", expiry: "the time limit", cancel: "the end of the turn" } as Record<string, string>,
+    by: {
+      client: "a client",
+      policy: "the session's policy",
+      expiry: "the time limit",
+      cancel: "the end of the turn",
+    } as Record<string, string>,
     token: (name: string) => `the token ${name}`,
     program: (name: string, pid: number | null | undefined) => (pid == null ? name : `${name} (process ${pid})`),
     cut: "Parts of this question were too long and were cut. The agent's tool call above may have them whole.",
@@ -150,8 +176,15 @@ export const texts = {
         : `Recovered: agentd ${version} took over. The agent had ended meanwhile.`,
     launched: ({ reason }: Record<string, string>) => texts.launches[reason!] ?? "The agent is started.",
     exited: ({ status, signal, reason, requested }: Record<string, string>) =>
-      [requested === "true" ? "The agent ended as requested" : "The agent ended", status && status !== "0" && ` with status ${status}`,
-        signal && ` by signal ${signal}`, reason && `: ${reason}`, "."].filter(Boolean).join(""),
+      [
+        requested === "true" ? "The agent ended as requested" : "The agent ended",
+        status && status !== "0" && ` with status ${status}`,
+        signal && ` by signal ${signal}`,
+        reason && `: ${reason}`,
+        ".",
+      ]
+        .filter(Boolean)
+        .join(""),
     failed: ({ detail }: Record<string, string>) => `The launch failed: ${detail}`,
     degraded: ({ missing }: Record<string, string>) => `The launch left out: ${missing}`,
     stopped: ({ reason }: Record<string, string>) => `Stop requested: ${reason}`,
@@ -159,20 +192,32 @@ export const texts = {
     conversation: ({ by }: Record<string, string>) => texts.opened[by!] ?? `The conversation was opened (${by}).`,
     limited: ({ until, message }: Record<string, string>) => `Rate limit until ${clock(until!)}: ${message}`,
     silent: ({ seconds }: Record<string, string>) => `The agent has sent nothing for ${seconds} s.`,
-    cancelling: ({ limit }: Record<string, string>) => (limit ? `The turn is cancelled: ${limit} was reached.` : "Cancel requested."),
+    cancelling: ({ limit }: Record<string, string>) =>
+      limit ? `The turn is cancelled: ${limit} was reached.` : "Cancel requested.",
     dropped: ({ lines, reason }: Record<string, string>) => `${lines} lines of the agent were left out: ${reason}`,
     unusable: () => "The agent cannot work any more, and is ended.",
     gap: ({ from, to }: Record<string, string>) =>
       `This page was not connected from ${clock(from!)} to ${clock(to!)}. What follows was read afterwards.`,
   },
-  launches: { create: "The agent is started.", resume: "The session is resumed.", restart: "The agent is started again after a crash.",
-    workflow: "The agent is started again for a workflow." } as Record<string, string>,
-  opened: { new: "A new conversation.", load: "The former conversation was loaded.", resume: "The former conversation was resumed.",
+  launches: {
+    create: "The agent is started.",
+    resume: "The session is resumed.",
+    restart: "The agent is started again after a crash.",
+    workflow: "The agent is started again for a workflow.",
+  } as Record<string, string>,
+  opened: {
+    new: "A new conversation.",
+    load: "The former conversation was loaded.",
+    resume: "The former conversation was resumed.",
     fork: "The conversation is a copy of another session's.",
-    "new-after-loss": "The former conversation is lost. The agent knows nothing of what is above." } as Record<string, string>,
+    "new-after-loss": "The former conversation is lost. The agent knows nothing of what is above.",
+  } as Record<string, string>,
   footer: {
     label: "Context of the session",
-    files: "Files", applet: "Applet", endpoints: "Endpoints", ports: "Ports",
+    files: "Files",
+    applet: "Applet",
+    endpoints: "Endpoints",
+    ports: "Ports",
     missing: "missing",
     beside: "Show beside",
     hideApplet: "Close the applet",
@@ -200,7 +245,11 @@ export const texts = {
 
 /** Returns a number with at most four signs. */
 function short(number: number): string {
-  return number < 1_000 ? String(number) : number < 1_000_000 ? `${Math.round(number / 1_000)}k` : `${(number / 1_000_000).toFixed(1)}M`;
+  return number < 1_000
+    ? String(number)
+    : number < 1_000_000
+      ? `${Math.round(number / 1_000)}k`
+      : `${(number / 1_000_000).toFixed(1)}M`;
 }
 
 /** Returns the time of day of a timestamp. */

@@ -25,10 +25,13 @@ const LONGEST = 2_000;
  * (an object of texts) or `url`. The address stays on the origin from which the message came.
  */
 export function told(applet: Applet, message: unknown, origin: string): Applet | undefined {
-  if (typeof message !== "object" || message === null || (message as Record<string, unknown>)["agentd"] !== "applet") return undefined;
+  if (typeof message !== "object" || message === null || (message as Record<string, unknown>)["agentd"] !== "applet")
+    return undefined;
   const { parameters, url } = message as { parameters?: unknown; url?: unknown };
   const given = typeof parameters === "object" && parameters !== null ? Object.entries(parameters) : undefined;
-  const pairs = given?.filter(([key, value]) => /^[^=\s]{1,100}$/.test(key) && typeof value === "string" && !/[\r\n]/.test(value));
+  const pairs = given?.filter(
+    ([key, value]) => /^[^=\s]{1,100}$/.test(key) && typeof value === "string" && !/[\r\n]/.test(value),
+  );
   const next = pairs?.slice(0, MOST).map(([key, value]) => `${key}=${value as string}`.slice(0, LONGEST));
   return { slug: applet.slug, parameters: next ?? applet.parameters, url: address(url, origin) ?? applet.url };
 }

@@ -21,7 +21,8 @@ export async function attachment(file: File): Promise<Attachment> {
     return { name: file.name, part: { type, data: base64(bytes), mimeType } };
   }
   const text = asText(bytes);
-  const resource = text === undefined ? { uri, mimeType, blob: base64(bytes) } : { uri, mimeType: file.type || "text/plain", text };
+  const resource =
+    text === undefined ? { uri, mimeType, blob: base64(bytes) } : { uri, mimeType: file.type || "text/plain", text };
   return { name: file.name, part: { type: "resource", resource } };
 }
 

@@ -34,8 +34,20 @@ export type Item = Common &
   );
 
 export type Marker =
-  | "recovered" | "launched" | "exited" | "failed" | "degraded" | "stopped" | "repaired" | "conversation" | "limited"
-  | "silent" | "cancelling" | "dropped" | "unusable" | "gap";
+  | "recovered"
+  | "launched"
+  | "exited"
+  | "failed"
+  | "degraded"
+  | "stopped"
+  | "repaired"
+  | "conversation"
+  | "limited"
+  | "silent"
+  | "cancelling"
+  | "dropped"
+  | "unusable"
+  | "gap";
 
 export interface PlanEntry {
   content: string;
@@ -86,7 +98,10 @@ export class Conversation {
   private prompts = new Map<string, Of<"prompt">>();
 
   /** Creates a conversation that keeps about `most` records and `mostBytes` bytes. */
-  constructor(private readonly most = 3_000, private readonly mostBytes = 16 << 20) {}
+  constructor(
+    private readonly most = 3_000,
+    private readonly mostBytes = 16 << 20,
+  ) {}
 
   /** The number of kept records. */
   get size(): number {
@@ -129,7 +144,8 @@ export class Conversation {
       if (record !== undefined && !join(front.at(-1), record)) front.push(record);
     }
     const begin = older[0]?.event.seq;
-    const rest = this.records[0] !== undefined && join(front.at(-1), this.records[0]) ? this.records.slice(1) : this.records;
+    const rest =
+      this.records[0] !== undefined && join(front.at(-1), this.records[0]) ? this.records.slice(1) : this.records;
     this.refold([...front, ...rest]);
     if (begin !== undefined && begin < first) this.first = begin;
   }
@@ -143,14 +159,20 @@ export class Conversation {
   /** Drops the oldest records. */
   shortenFront(): void {
     let [from, bytes] = [this.records.length, 0];
-    while (from > 0 && this.records.length - from < this.most && (bytes += this.records[from - 1]!.length) <= this.mostBytes) from -= 1;
+    while (
+      from > 0 &&
+      this.records.length - from < this.most &&
+      (bytes += this.records[from - 1]!.length) <= this.mostBytes
+    )
+      from -= 1;
     this.refold(this.records.slice(Math.min(from, this.records.length - 1)));
   }
 
   /** Drops the newest records. */
   shortenBack(): void {
     let [upto, bytes] = [0, 0];
-    while (upto < this.records.length && upto < this.most && (bytes += this.records[upto]!.length) <= this.mostBytes) upto += 1;
+    while (upto < this.records.length && upto < this.most && (bytes += this.records[upto]!.length) <= this.mostBytes)
+      upto += 1;
     const first = this.first;
     this.refold(this.records.slice(0, Math.max(upto, 1)));
     this.first = first;
@@ -243,7 +265,16 @@ export class Conversation {
       case "turn.queued": {
         const { turn, prompt, parts, requester } = event.data;
         const by = requester?.session ?? undefined;
-        const item = this.add<"prompt">({ kind: "prompt", seq, time, turn, text: prompt, parts: (parts ?? []) as PromptPart[], by, queued: true });
+        const item = this.add<"prompt">({
+          kind: "prompt",
+          seq,
+          time,
+          turn,
+          text: prompt,
+          parts: (parts ?? []) as PromptPart[],
+          by,
+          queued: true,
+        });
         this.prompts.set(turn, item);
         return true;
       }
@@ -273,7 +304,14 @@ export class Conversation {
         }
         this.prompts.delete(turn);
         this.interrupt(interrupted, time);
-        this.add<"ended">({ kind: "ended", seq, time, turn, reason: reason ?? undefined, synthetic: synthetic ?? undefined });
+        this.add<"ended">({
+          kind: "ended",
+          seq,
+          time,
+          turn,
+          reason: reason ?? undefined,
+          synthetic: synthetic ?? undefined,
+        });
         return true;
       }
       default:
@@ -311,7 +349,12 @@ export class Conversation {
         break;
       case "agent.exited": {
         const { status, signal, reason, requested } = event.data;
-        const values = { status: String(status ?? ""), signal: String(signal ?? ""), reason: reason ?? "", requested: String(requested) };
+        const values = {
+          status: String(status ?? ""),
+          signal: String(signal ?? ""),
+          reason: reason ?? "",
+          requested: String(requested),
+        };
         this.mark("exited", seq, time, values);
         break;
       }
@@ -357,11 +400,13 @@ export class Conversation {
         break;
       }
       case "plan": {
-        const entries = list(found["entries"]).map(object).map((entry) => ({
-          content: text(entry["content"]),
-          priority: text(entry["priority"]),
-          status: text(entry["status"]),
-        }));
+        const entries = list(found["entries"])
+          .map(object)
+          .map((entry) => ({
+            content: text(entry["content"]),
+            priority: text(entry["priority"]),
+            status: text(entry["status"]),
+          }));
         const before = this.items.findLast((item) => item.kind === "plan" || item.kind === "prompt");
         if (before?.kind === "plan") {
           before.entries = entries;
@@ -372,11 +417,13 @@ export class Conversation {
         break;
       }
       case "available_commands_update": {
-        const commands = list(found["availableCommands"]).map(object).map((command) => ({
-          name: text(command["name"]),
-          description: text(command["description"]),
-          hint: text(object(command["input"])["hint"]) || undefined,
-        }));
+        const commands = list(found["availableCommands"])
+          .map(object)
+          .map((command) => ({
+            name: text(command["name"]),
+            description: text(command["description"]),
+            hint: text(object(command["input"])["hint"]) || undefined,
+          }));
         this.side = { ...this.side, commands };
         break;
       }
@@ -394,7 +441,8 @@ export class Conversation {
       return;
     }
     const resource = object(content["resource"]);
-    const words = text(resource["text"]) || text(content["uri"]) || text(resource["uri"]) || `[${text(content["type"])}]`;
+    const words =
+      text(resource["text"]) || text(content["uri"]) || text(resource["uri"]) || `[${text(content["type"])}]`;
     this.add<"text">({ kind: "text", seq, time, text: words });
   }
 }

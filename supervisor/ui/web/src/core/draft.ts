@@ -17,7 +17,10 @@ const place = (base: Base, id: string): string => `draft ${base} ${id}`;
 function read(base: Base, id: string): Draft {
   try {
     const kept = JSON.parse(localStorage.getItem(place(base, id)) ?? "") as Partial<Draft>;
-    return { text: typeof kept.text === "string" ? kept.text : "", key: typeof kept.key === "string" ? kept.key : undefined };
+    return {
+      text: typeof kept.text === "string" ? kept.text : "",
+      key: typeof kept.key === "string" ? kept.key : undefined,
+    };
   } catch {
     return { text: "" };
   }

@@ -34,8 +34,14 @@ export function fields(schema: unknown, order: string[] | undefined): Field[] {
 }
 
 function choices(property: Record<string, unknown>): Field["choices"] {
-  const titled = list(property["oneOf"]).map(object).filter((choice) => "const" in choice);
-  if (titled.length > 0) return titled.map((choice) => ({ value: String(choice["const"]), name: text(choice["title"]) || String(choice["const"]) }));
+  const titled = list(property["oneOf"])
+    .map(object)
+    .filter((choice) => "const" in choice);
+  if (titled.length > 0)
+    return titled.map((choice) => ({
+      value: String(choice["const"]),
+      name: text(choice["title"]) || String(choice["const"]),
+    }));
   if (!Array.isArray(property["enum"])) return undefined;
   const names = list(property["enumNames"]);
   return property["enum"].map((value, index) => ({ value: String(value), name: text(names[index]) || String(value) }));
@@ -43,7 +49,9 @@ function choices(property: Record<string, unknown>): Field["choices"] {
 
 /** Returns the values with which a form begins. */
 export function initial(asked: Field[]): Record<string, string> {
-  return Object.fromEntries(asked.map(({ name, initial: value, kind }) => [name, kind === "boolean" ? String(value === "true") : value]));
+  return Object.fromEntries(
+    asked.map(({ name, initial: value, kind }) => [name, kind === "boolean" ? String(value === "true") : value]),
+  );
 }
 
 /** Returns the values as the endpoint wants them. Empty ones are left out, and get their defaults. */

@@ -6,14 +6,15 @@ export type Group = (typeof GROUPS)[number];
 
 /** Returns the reason why a session needs a person, or undefined. */
 export function attention(brief: SessionBrief): string | undefined {
-  return brief.conditions?.find((condition) => condition.type === "NeedsAttention" && condition.status === "True")?.reason;
+  return brief.conditions?.find((condition) => condition.type === "NeedsAttention" && condition.status === "True")
+    ?.reason;
 }
 
 /**
  * Returns the group of a session. A session that needs a person is in no other group.
  *
- * `waiting` is for its world: a prerequisite, the end of a rate limit, the next attempt after a crash. A launch that prepares or
- * starts its agent makes progress by itself, so it is working.
+ * `waiting` is for its world: a prerequisite, the end of a rate limit, the next attempt after a crash.
+ * A launch that prepares or starts its agent makes progress by itself, so it is working.
  */
 export function group(brief: SessionBrief): Group {
   if (attention(brief) !== undefined) return "needs";

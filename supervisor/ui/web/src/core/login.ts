@@ -58,7 +58,8 @@ export async function open(): Promise<boolean> {
       const base = `/host/${name}`;
       return { name, label, base, sessions: before.get(name)?.sessions ?? new Sessions(base) };
     });
-    for (const { name, sessions } of before.values()) if (!info.hosts.some((host) => host.name === name)) sessions.close();
+    for (const { name, sessions } of before.values())
+      if (!info.hosts.some((host) => host.name === name)) sessions.close();
     login.value = { state: "in", info };
     for (const { sessions } of hosts.value) sessions.open();
     return true;

@@ -43,7 +43,8 @@ export function watchNotices(hosts: Signal<Host[]>): void {
         if (reason === undefined) continue;
         const need = `${reason} ${(brief.permissions ?? []).join(" ")}`;
         now.set(brief.id, need);
-        if (before !== undefined && before.get(brief.id) !== need) notify(host, brief.id, host.sessions.name(brief), reason);
+        if (before !== undefined && before.get(brief.id) !== need)
+          notify(host, brief.id, host.sessions.name(brief), reason);
       }
       known.set(host.name, now);
     }
@@ -52,8 +53,12 @@ export function watchNotices(hosts: Signal<Host[]>): void {
 
 function notify(host: Host, id: string, name: string, reason: string): void {
   if (notices.peek() !== "on" || document.visibilityState === "visible") return;
-  // The text is the page's own: what an agent asks can be long, secret or misleading. A second page replaces the notice.
-  const notice = new Notification(texts.notice(name), { body: texts.reason(reason), tag: `${location.port} ${host.name} ${id}` });
+  // The text is the page's own: what an agent asks can be long, secret or misleading.
+  // A second page replaces the notice.
+  const notice = new Notification(texts.notice(name), {
+    body: texts.reason(reason),
+    tag: `${location.port} ${host.name} ${id}`,
+  });
   notice.onclick = () => {
     window.focus();
     go({ view: "session", host: host.name, id });

@@ -27,14 +27,35 @@ export const list = (value: unknown): unknown[] => (Array.isArray(value) ? value
 
 /** Kinds that a conversation shows. */
 const SHOWN = new Set([
-  "turn.queued", "turn.started", "turn.ended", "turn.limited", "turn.silent", "turn.cancelling", "permission.requested",
-  "permission.resolved", "agent.out", "agent.dropped", "agent.unusable", "agent.exited", "launch.started", "launch.failed",
-  "launch.degraded", "conversation.opened", "daemon.recovered", "journal.repaired", "stop.requested",
+  "turn.queued",
+  "turn.started",
+  "turn.ended",
+  "turn.limited",
+  "turn.silent",
+  "turn.cancelling",
+  "permission.requested",
+  "permission.resolved",
+  "agent.out",
+  "agent.dropped",
+  "agent.unusable",
+  "agent.exited",
+  "launch.started",
+  "launch.failed",
+  "launch.degraded",
+  "conversation.opened",
+  "daemon.recovered",
+  "journal.repaired",
+  "stop.requested",
 ]);
 
 /** Updates of the session that are shown. */
 const UPDATES = new Set([
-  "agent_message_chunk", "agent_thought_chunk", "tool_call", "tool_call_update", "plan", "available_commands_update",
+  "agent_message_chunk",
+  "agent_thought_chunk",
+  "tool_call",
+  "tool_call_update",
+  "plan",
+  "available_commands_update",
   "current_mode_update",
 ]);
 

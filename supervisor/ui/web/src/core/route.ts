@@ -10,7 +10,10 @@ export type Route =
 export function parse(fragment: string): Route {
   let parts: string[];
   try {
-    parts = fragment.replace(/^#?\/?/, "").split("/").map(decodeURIComponent);
+    parts = fragment
+      .replace(/^#?\/?/, "")
+      .split("/")
+      .map(decodeURIComponent);
   } catch {
     return { view: "list" };
   }

@@ -24,9 +24,22 @@ export interface Extra {
 
 /** Kinds that the page needs of all sessions. The rest stays at the daemon, above all the output of agents. */
 const KINDS = [
-  "session.state", "session.removed", "title.changed", "turn.started", "turn.ended", "permission.requested", "agent.exited",
-  "context.changed", "turn.queued", "prerequisites.*", "environment.*", "daemon.*", "configuration.*", "plugin.*",
-  "plugins.failed", "drain.*",
+  "session.state",
+  "session.removed",
+  "title.changed",
+  "turn.started",
+  "turn.ended",
+  "permission.requested",
+  "agent.exited",
+  "context.changed",
+  "turn.queued",
+  "prerequisites.*",
+  "environment.*",
+  "daemon.*",
+  "configuration.*",
+  "plugin.*",
+  "plugins.failed",
+  "drain.*",
 ].join(",");
 
 /** Kinds after which a session has something to see. */
@@ -51,7 +64,9 @@ export class Sessions {
   private begun = "";
 
   constructor(readonly base: Base) {
-    this.needing = computed(() => [...this.all.value.values()].filter((brief) => attention(brief) !== undefined).length);
+    this.needing = computed(
+      () => [...this.all.value.values()].filter((brief) => attention(brief) !== undefined).length,
+    );
   }
 
   open(): void {
@@ -107,7 +122,8 @@ export class Sessions {
     this.unread.value = unread;
   }
 
-  private take(event: FeedEvent): void {
+  /** Takes an event of the stream. */
+  take(event: FeedEvent): void {
     const id = event.session ?? undefined;
     switch (event.kind) {
       case "feed.state": {
@@ -132,7 +148,8 @@ export class Sessions {
       }
       case "title.changed":
       case "turn.started":
-        if (id !== undefined && (event.kind === "title.changed" || !this.extras.value.get(id)?.title)) void this.loadOne(id);
+        if (id !== undefined && (event.kind === "title.changed" || !this.extras.value.get(id)?.title))
+          void this.loadOne(id);
         break;
       default:
     }
@@ -160,7 +177,8 @@ export class Sessions {
     try {
       const path = "/v1/sessions?fields=id,title,status.idle_since,status.ended_at";
       const { sessions } = await call<{ sessions: Item[] }>(this.base, "get", path);
-      for (const { id, title, status } of sessions) this.add(id, { title, news: later(status?.idle_since, status?.ended_at) });
+      for (const { id, title, status } of sessions)
+        this.add(id, { title, news: later(status?.idle_since, status?.ended_at) });
     } catch {
       // The list is complete without titles. The next beginning of the stream reads them again.
     }
@@ -218,12 +236,22 @@ export function grouped(
 
 /** Returns whether labels satisfy a selector: `a=b,c!=d,e,!f`, as the endpoint's key `label` has it. */
 export function matches(labels: Record<string, string>, selector: string): boolean {
-  const parts = selector.split(",").map((part) => part.trim()).filter(Boolean);
+  const parts = selector
+    .split(",")
+    .map((part) => part.trim())
+    .filter(Boolean);
   return parts.every((part) => {
     const unequal = part.indexOf("!=");
     if (unequal > 0) return labels[part.slice(0, unequal).trim()] !== part.slice(unequal + 2).trim();
     const equal = part.indexOf("=");
-    if (equal > 0) return labels[part.slice(0, equal).trim()] === part.slice(equal + 1).replace(/^=/, "").trim();
+    if (equal > 0)
+      return (
+        labels[part.slice(0, equal).trim()] ===
+        part
+          .slice(equal + 1)
+          .replace(/^=/, "")
+          .trim()
+      );
     return part.startsWith("!") ? !(part.slice(1).trim() in labels) : part in labels;
   });
 }

@@ -5,7 +5,8 @@
  * so a connection that is silent for longer than two heartbeats is ended and begun again, also if it looks open. The
  * cursor makes each reconnection send exactly what was missed.
  *
- * A page that gets no place for a stream (`slots.ts`), or that is hidden, asks for new events from time to time instead.
+ * A page that gets no place for a stream (`slots.ts`), or that is hidden, asks for new events from time to
+ * time instead.
  */
 import { answer, Refused, words, type Base } from "./api";
 import { take } from "./slots";
@@ -79,7 +80,10 @@ export class Stream<T> {
   private state: Connection["state"] | undefined;
   private readonly seen = () => this.visible();
 
-  constructor(private readonly options: Options<T>, after?: number) {
+  constructor(
+    private readonly options: Options<T>,
+    after?: number,
+  ) {
     this.cursor = after;
     if (typeof document !== "undefined") document.addEventListener("visibilitychange", this.seen);
     void this.run();

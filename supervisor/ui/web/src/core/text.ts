@@ -15,7 +15,9 @@ export function visible(text: string): string {
     .replace(/\r\n/g, "\n")
     .replace(/\x1b\[[0-9;:]*m/g, "")
     .replace(CONTROL, picture)
-    .replace(HIDDEN, (sign) => (sign === "\u200c" || sign === "\u200d" ? sign : `⟦U+${code(sign).toString(16).toUpperCase().padStart(4, "0")}⟧`));
+    .replace(HIDDEN, (sign) =>
+      sign === "\u200c" || sign === "\u200d" ? sign : `⟦U+${code(sign).toString(16).toUpperCase().padStart(4, "0")}⟧`,
+    );
 }
 
 const code = (sign: string): number => sign.codePointAt(0)!;
@@ -23,7 +25,9 @@ const code = (sign: string): number => sign.codePointAt(0)!;
 function picture(sign: string): string {
   const number = code(sign);
   if (number === 0x7f) return "\u2421";
-  return number < 0x20 ? String.fromCodePoint(0x2400 + number) : `⟦U+${number.toString(16).toUpperCase().padStart(4, "0")}⟧`;
+  return number < 0x20
+    ? String.fromCodePoint(0x2400 + number)
+    : `⟦U+${number.toString(16).toUpperCase().padStart(4, "0")}⟧`;
 }
 
 /** Names under which a machine reaches itself. */
@@ -52,7 +56,9 @@ export function safe(address: string, own = typeof location === "undefined" ? ""
   return url.href;
 }
 
-/** Returns an address in the person's editor, or undefined without one. `template` has `{path}` and can have `{line}`. */
+/**
+ * Returns an address in the person's editor, or undefined without one. `template` has `{path}`, and can have `{line}`.
+ */
 export function editorAddress(template: string | null, path: string, line = 1): string | undefined {
   if (template === null || !template.includes("{path}")) return undefined;
   const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(template)?.[1]?.toLowerCase();

@@ -74,7 +74,8 @@ function contentOf(value: unknown): ToolContent[] {
   switch (part["type"]) {
     case "content": {
       const inner = object(part["content"]);
-      if (inner["type"] === "image") return [{ type: "image", mime: text(inner["mimeType"]), data: text(inner["data"]) }];
+      if (inner["type"] === "image")
+        return [{ type: "image", mime: text(inner["mimeType"]), data: text(inner["data"]) }];
       const words = text(inner["text"]) || text(object(inner["resource"])["text"]) || text(inner["uri"]);
       return words === "" ? [] : [{ type: "text", text: words }];
     }

@@ -46,7 +46,11 @@ export class Window {
   private average = 1_000;
   private gap: Gap | undefined;
 
-  constructor(private readonly base: Base, private readonly id: string, conversation = new Conversation()) {
+  constructor(
+    private readonly base: Base,
+    private readonly id: string,
+    conversation = new Conversation(),
+  ) {
     this.conversation = conversation;
     this.attach(undefined);
   }
@@ -69,7 +73,10 @@ export class Window {
         base: this.base,
         kind: "conversation",
         path: (from, follow) =>
-          session(this.id, `/events?${from === undefined ? `last=${FIRST}` : `after=${from}`}${follow ? "" : "&follow=false"}`),
+          session(
+            this.id,
+            `/events?${from === undefined ? `last=${FIRST}` : `after=${from}`}${follow ? "" : "&follow=false"}`,
+          ),
         cursor: (event) => event.seq,
         item: (event, length) => {
           if (stream === this.stream) this.take(event, length);
@@ -207,9 +214,12 @@ export class Window {
   private change(): void {
     if (this.scheduled) return;
     this.scheduled = true;
-    setTimeout(() => {
-      this.scheduled = false;
-      this.version.value += 1;
-    }, this.version.value === 0 ? 0 : FRAME);
+    setTimeout(
+      () => {
+        this.scheduled = false;
+        this.version.value += 1;
+      },
+      this.version.value === 0 ? 0 : FRAME,
+    );
   }
 }

@@ -68,9 +68,17 @@ export function AppletPane({ applet }: { applet: Shown }): VNode | null {
       <p class="bar">
         <bdi>{visible([shown.slug, ...shown.parameters].join(" "))}</bdi>
         {applet.captured && <small role="status">{texts.footer.captured}</small>}
-        <button type="button" onClick={applet.close}>{texts.footer.hideApplet}</button>
+        <button type="button" onClick={applet.close}>
+          {texts.footer.hideApplet}
+        </button>
       </p>
-      <iframe ref={frame} src={opened} title={visible(shown.slug)} sandbox="allow-scripts allow-forms allow-same-origin" referrerpolicy="no-referrer" />
+      <iframe
+        ref={frame}
+        src={opened}
+        title={visible(shown.slug)}
+        sandbox="allow-scripts allow-forms allow-same-origin"
+        referrerpolicy="no-referrer"
+      />
     </aside>
   );
 }

@@ -11,10 +11,18 @@ export function Banner({ again }: { again: () => void }): VNode | null {
   const isOut = state.state === "out";
   return (
     <div class="banner" role="alert" data-login={state.state}>
-      <p><b>{isOut ? texts.login.out : texts.login.unreachable(visible(state.why))}</b></p>
-      {isOut && <p><bdi>{visible(state.why)}</bdi></p>}
+      <p>
+        <b>{isOut ? texts.login.out : texts.login.unreachable(visible(state.why))}</b>
+      </p>
+      {isOut && (
+        <p>
+          <bdi>{visible(state.why)}</bdi>
+        </p>
+      )}
       <p>{isOut ? texts.login.outHint : texts.login.unreachableHint}</p>
-      <button type="button" onClick={again}>{texts.login.again}</button>
+      <button type="button" onClick={again}>
+        {texts.login.again}
+      </button>
     </div>
   );
 }

@@ -26,10 +26,16 @@ export function ConnectionState({ of, heard, retry }: Props): VNode {
   return (
     <p class={`connection ${connection.state}`} data-state={connection.state}>
       <span class="lamp" aria-hidden="true" />
-      <span role="status"><bdi>{wordsOf(connection)}</bdi></span>
-      {connection.state === "live" && heard.value > 0 && silent >= QUIET && <small>{texts.connection.lastSign(silent)}</small>}
+      <span role="status">
+        <bdi>{wordsOf(connection)}</bdi>
+      </span>
+      {connection.state === "live" && heard.value > 0 && silent >= QUIET && (
+        <small>{texts.connection.lastSign(silent)}</small>
+      )}
       {(connection.state === "waiting" || connection.state === "refused") && (
-        <button type="button" onClick={retry}>{texts.connection.retry}</button>
+        <button type="button" onClick={retry}>
+          {texts.connection.retry}
+        </button>
       )}
     </p>
   );

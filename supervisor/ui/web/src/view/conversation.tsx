@@ -33,7 +33,9 @@ export function ConversationView({ host, id, session, readOnly, problem }: Props
   const open = session?.status.permissions.at(0);
   useEffect(() => {
     if (reply === undefined || open === undefined || open.elicitation?.mode === "form") return;
-    const unbind = open.options.slice(0, 9).map((option, index) => keys.bind(String(index + 1), () => reply(open.id, { option: option.id })));
+    const unbind = open.options
+      .slice(0, 9)
+      .map((option, index) => keys.bind(String(index + 1), () => reply(open.id, { option: option.id })));
     return () => unbind.forEach((each) => each());
   }, [open?.id, readOnly]);
   return (
@@ -41,7 +43,16 @@ export function ConversationView({ host, id, session, readOnly, problem }: Props
       <section class="talk" aria-label={texts.conversation.region}>
         <Log part={part} session={session} reply={reply} since={useMemo(() => look(host.base, id)?.seq, [host, id])} />
         <ConnectionState of={part.connection} heard={part.heard} retry={() => part.retry()} />
-        {!readOnly && <Input host={host} id={id} session={session} problem={problem} commands={part.conversation.side.commands} sent={() => part.newest()} />}
+        {!readOnly && (
+          <Input
+            host={host}
+            id={id}
+            session={session}
+            problem={problem}
+            commands={part.conversation.side.commands}
+            sent={() => part.newest()}
+          />
+        )}
         <Footer session={session} show={applet.show} />
       </section>
       {applet.shown !== undefined && <AppletPane applet={applet} />}
@@ -52,7 +63,9 @@ export function ConversationView({ host, id, session, readOnly, problem }: Props
 function replyTo(host: Host, id: string, problem: Signal<unknown>): Reply {
   return (permission, answer) => {
     problem.value = undefined;
-    call(host.base, "post", path(id, `/permissions/${encodeURIComponent(permission)}`), answer).catch((error: unknown) => (problem.value = error));
+    call(host.base, "post", path(id, `/permissions/${encodeURIComponent(permission)}`), answer).catch(
+      (error: unknown) => (problem.value = error),
+    );
   };
 }
 

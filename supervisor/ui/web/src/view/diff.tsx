@@ -15,12 +15,18 @@ export function Diff({ path, before, after }: { path: string; before: string; af
   const shown = all ? lines : lines.slice(0, SHOWN);
   return (
     <figure class="diff">
-      <figcaption><bdi>{visible(path)}</bdi></figcaption>
+      <figcaption>
+        <bdi>{visible(path)}</bdi>
+      </figcaption>
       <pre tabIndex={0} role="region" aria-label={texts.conversation.diff(visible(path))} dir="ltr">
-        {shown.map((line, index) => <Line key={index} line={line} />)}
+        {shown.map((line, index) => (
+          <Line key={index} line={line} />
+        ))}
       </pre>
       {shown.length < lines.length && (
-        <button type="button" onClick={() => setAll(true)}>{texts.conversation.lines(lines.length - shown.length)}</button>
+        <button type="button" onClick={() => setAll(true)}>
+          {texts.conversation.lines(lines.length - shown.length)}
+        </button>
       )}
     </figure>
   );

@@ -28,14 +28,22 @@ export function Footer({ session, show }: Props): VNode | null {
             <dt>{texts.footer.applet}</dt>
             <dd>
               <Link to={applet.url}>{visible([applet.slug, ...applet.parameters].join(" "))}</Link>
-              {safe(applet.url) !== undefined && <button type="button" onClick={() => show(applet)}>{texts.footer.beside}</button>}
+              {safe(applet.url) !== undefined && (
+                <button type="button" onClick={() => show(applet)}>
+                  {texts.footer.beside}
+                </button>
+              )}
             </dd>
           </div>
         )}
         {sets.map(([name, items]) => (
           <div key={name} class={`set ${name}`}>
             <dt>{Object.hasOwn(texts.footer, name) ? texts.footer[name] : visible(name)}</dt>
-            {items.map((item) => <dd key={item.value}><Entry set={name} item={item} directory={session.spec.directory ?? "/"} /></dd>)}
+            {items.map((item) => (
+              <dd key={item.value}>
+                <Entry set={name} item={item} directory={session.spec.directory ?? "/"} />
+              </dd>
+            ))}
           </div>
         ))}
       </dl>
@@ -53,11 +61,30 @@ function Entry({ set, item, directory }: EntryProps): VNode {
   const { value, missing } = item;
   if (set === "files") {
     const editor = login.value.state === "in" ? login.value.info.editor : null;
-    const address = missing ? undefined : editorAddress(editor, value.startsWith("/") ? value : `${directory}/${value}`);
+    const address = missing
+      ? undefined
+      : editorAddress(editor, value.startsWith("/") ? value : `${directory}/${value}`);
     const short = value.startsWith(`${directory}/`) ? value.slice(directory.length + 1) : value;
-    if (missing) return <><s><bdi>{visible(short)}</bdi></s> <small>{texts.footer.missing}</small></>;
-    if (address === undefined) return <code><bdi>{visible(short)}</bdi></code>;
-    return <a href={address} rel="noopener noreferrer" title={visible(value)}><bdi>{visible(short)}</bdi></a>;
+    if (missing)
+      return (
+        <>
+          <s>
+            <bdi>{visible(short)}</bdi>
+          </s>{" "}
+          <small>{texts.footer.missing}</small>
+        </>
+      );
+    if (address === undefined)
+      return (
+        <code>
+          <bdi>{visible(short)}</bdi>
+        </code>
+      );
+    return (
+      <a href={address} rel="noopener noreferrer" title={visible(value)}>
+        <bdi>{visible(short)}</bdi>
+      </a>
+    );
   }
   if (set === "ports" && /^\d{1,5}$/.test(value)) return <Link to={`http://localhost:${value}/`}>{value}</Link>;
   return <Link to={value}>{visible(value)}</Link>;

@@ -30,21 +30,41 @@ export function SessionHead({ host, id, session, view, readOnly, problem }: Prop
   return (
     <header class="head">
       <div class="line">
-        <a class="back" href={fragment({ view: "list" })} aria-label={texts.head.back}>‹</a>
-        <h1><bdi>{visible(name)}</bdi></h1>
-        {phase !== undefined && <span class={`badge ${need === undefined ? phase : "needed"}`} data-phase={phase}>{need === undefined ? texts.phase(phase) : texts.reason(need)}</span>}
+        <a class="back" href={fragment({ view: "list" })} aria-label={texts.head.back}>
+          ‹
+        </a>
+        <h1>
+          <bdi>{visible(name)}</bdi>
+        </h1>
+        {phase !== undefined && (
+          <span class={`badge ${need === undefined ? phase : "needed"}`} data-phase={phase}>
+            {need === undefined ? texts.phase(phase) : texts.reason(need)}
+          </span>
+        )}
         <span class="spring" />
         <nav class="tabs">
-          <a href={place("session")} aria-current={view === "session" ? "page" : undefined}>{texts.head.conversation}</a>
-          <a href={place("why")} aria-current={view === "why" ? "page" : undefined}>{texts.head.why}</a>
+          <a href={place("session")} aria-current={view === "session" ? "page" : undefined}>
+            {texts.head.conversation}
+          </a>
+          <a href={place("why")} aria-current={view === "why" ? "page" : undefined}>
+            {texts.head.why}
+          </a>
         </nav>
         {!readOnly && <Actions host={host} id={id} name={name} over={isOver(phase)} problem={problem} />}
       </div>
       <p class="facts">
-        {title && <span class="title"><bdi>{visible(title)}</bdi></span>}
+        {title && (
+          <span class="title">
+            <bdi>{visible(title)}</bdi>
+          </span>
+        )}
         <Facts session={session} />
       </p>
-      {session?.status.message && <p class="message"><bdi>{visible(session.status.message)}</bdi></p>}
+      {session?.status.message && (
+        <p class="message">
+          <bdi>{visible(session.status.message)}</bdi>
+        </p>
+      )}
     </header>
   );
 }
@@ -62,7 +82,15 @@ function Facts({ session }: { session: SessionView | undefined }): VNode | null 
     status.cost ? texts.head.cost(status.cost.amount, status.cost.currency) : undefined,
     status.progress ? texts.head.progress(status.progress.message, status.progress.percent) : undefined,
   ];
-  return <>{facts.filter(Boolean).map((fact) => <span key={String(fact)}><bdi>{visible(String(fact))}</bdi></span>)}</>;
+  return (
+    <>
+      {facts.filter(Boolean).map((fact) => (
+        <span key={String(fact)}>
+          <bdi>{visible(String(fact))}</bdi>
+        </span>
+      ))}
+    </>
+  );
 }
 
 interface ActionsProps {
@@ -96,20 +124,45 @@ function Actions({ host, id, name, over, problem }: ActionsProps): VNode {
   };
   return (
     <div class="actions" aria-busy={busy.value}>
-      {!over && <button type="button" disabled={busy.value} onClick={() => void act(call(host.base, "post", path(id, "/stop")))}>{texts.head.stop}</button>}
-      {over && <button type="button" class="primary" disabled={busy.value} onClick={() => resume()}>{texts.head.resume}</button>}
+      {!over && (
+        <button
+          type="button"
+          disabled={busy.value}
+          onClick={() => void act(call(host.base, "post", path(id, "/stop")))}
+        >
+          {texts.head.stop}
+        </button>
+      )}
+      {over && (
+        <button type="button" class="primary" disabled={busy.value} onClick={() => resume()}>
+          {texts.head.resume}
+        </button>
+      )}
       {over && (
         <details class="menu">
           <summary aria-label={texts.head.otherWays}>⋯</summary>
           <div>
-            <button type="button" onClick={() => resume("?new_conversation")}>{texts.head.resumeNew}</button>
-            <button type="button" onClick={() => resume("?degraded")}>{texts.head.resumeDegraded}</button>
-            <button type="button" onClick={() => resume("?force")}>{texts.head.resumeForced}</button>
+            <button type="button" onClick={() => resume("?new_conversation")}>
+              {texts.head.resumeNew}
+            </button>
+            <button type="button" onClick={() => resume("?degraded")}>
+              {texts.head.resumeDegraded}
+            </button>
+            <button type="button" onClick={() => resume("?force")}>
+              {texts.head.resumeForced}
+            </button>
           </div>
         </details>
       )}
-      <button type="button" disabled={busy.value} onClick={() => (removing.value = true)}>{texts.head.remove}</button>
-      <Confirm open={removing} title={texts.head.removeTitle(visible(name))} action={texts.head.remove} confirmed={() => void remove()}>
+      <button type="button" disabled={busy.value} onClick={() => (removing.value = true)}>
+        {texts.head.remove}
+      </button>
+      <Confirm
+        open={removing}
+        title={texts.head.removeTitle(visible(name))}
+        action={texts.head.remove}
+        confirmed={() => void remove()}
+      >
         <p>{texts.head.removeText}</p>
         {!over && <p>{texts.head.removeRunning}</p>}
       </Confirm>
@@ -137,11 +190,17 @@ function Confirm({ open, title, action, confirmed, children }: ConfirmProps): VN
     <dialog ref={dialog} onClose={() => (open.value = false)} aria-labelledby="confirm-title">
       {isOpen && (
         <>
-          <h2 id="confirm-title"><bdi>{title}</bdi></h2>
+          <h2 id="confirm-title">
+            <bdi>{title}</bdi>
+          </h2>
           {children}
           <p class="actions">
-            <button type="button" onClick={() => (open.value = false)}>{texts.head.keep}</button>
-            <button type="button" class="danger" onClick={confirmed}>{action}</button>
+            <button type="button" onClick={() => (open.value = false)}>
+              {texts.head.keep}
+            </button>
+            <button type="button" class="danger" onClick={confirmed}>
+              {action}
+            </button>
           </p>
         </>
       )}

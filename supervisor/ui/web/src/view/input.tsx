@@ -44,13 +44,23 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
   const submit = () => {
     if (sending || (text.trim() === "" && files.length === 0)) return;
     setSending(true);
-    act(send(host.base, id, text, files.map(({ part }) => part)))
-      .then(() => {
-        // What was typed meanwhile stays.
-        setText((now) => (now === text ? "" : now));
-        setFiles([]);
-        sent();
-      }, () => undefined)
+    act(
+      send(
+        host.base,
+        id,
+        text,
+        files.map(({ part }) => part),
+      ),
+    )
+      .then(
+        () => {
+          // What was typed meanwhile stays.
+          setText((now) => (now === text ? "" : now));
+          setFiles([]);
+          sent();
+        },
+        () => undefined,
+      )
       .finally(() => setSending(false));
   };
   useEffect(() => {
@@ -68,7 +78,14 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
     >
       <Queue host={host} id={id} queue={status?.queue ?? []} act={act} />
       {status?.turn?.silent && <p class="hint">{texts.input.silent}</p>}
-      <Suggestions text={text} commands={commands} choose={(name) => { change(`/${name} `); area.current?.focus(); }} />
+      <Suggestions
+        text={text}
+        commands={commands}
+        choose={(name) => {
+          change(`/${name} `);
+          area.current?.focus();
+        }}
+      />
       <textarea
         ref={area}
         aria-label={texts.input.label}
@@ -87,7 +104,11 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
         <Files files={files} change={setFiles} problem={problem} />
         <Options host={host} id={id} session={session} problem={problem} />
         <span class="spring" />
-        {status?.turn && <button type="button" onClick={cancel}>{texts.input.cancel}</button>}
+        {status?.turn && (
+          <button type="button" onClick={cancel}>
+            {texts.input.cancel}
+          </button>
+        )}
         <button type="submit" class="primary" disabled={sending || (text.trim() === "" && files.length === 0)}>
           {sending ? texts.input.sending : status?.turn ? texts.input.queue : texts.input.send}
         </button>
@@ -105,13 +126,18 @@ interface QueueProps {
 
 function Queue({ host, id, queue, act }: QueueProps): VNode | null {
   if (queue.length === 0) return null;
-  const withdraw = (turn: string) => void act(call(host.base, "delete", path(id, `/turns/${encodeURIComponent(turn)}`))).catch(() => undefined);
+  const withdraw = (turn: string) =>
+    void act(call(host.base, "delete", path(id, `/turns/${encodeURIComponent(turn)}`))).catch(() => undefined);
   return (
     <ul class="queue" aria-label={texts.input.queueTitle}>
       {queue.map((turn) => (
         <li key={turn.id} data-turn={turn.id}>
-          <span><bdi>{visible(turn.prompt.slice(0, 300))}</bdi></span>
-          <button type="button" onClick={() => withdraw(turn.id)}>{texts.input.withdraw}</button>
+          <span>
+            <bdi>{visible(turn.prompt.slice(0, 300))}</bdi>
+          </span>
+          <button type="button" onClick={() => withdraw(turn.id)}>
+            {texts.input.withdraw}
+          </button>
         </li>
       ))}
     </ul>
@@ -136,7 +162,17 @@ function Suggestions({ text, commands, choose }: SuggestionsProps): VNode | null
       {matching.map(({ name, description, hint }) => (
         <li key={name}>
           <button type="button" onClick={() => choose(name)}>
-            <b><bdi>/{visible(name)}</bdi></b> {hint && <i><bdi>{visible(hint)}</bdi></i>} <span><bdi>{visible(description)}</bdi></span>
+            <b>
+              <bdi>/{visible(name)}</bdi>
+            </b>{" "}
+            {hint && (
+              <i>
+                <bdi>{visible(hint)}</bdi>
+              </i>
+            )}{" "}
+            <span>
+              <bdi>{visible(description)}</bdi>
+            </span>
           </button>
         </li>
       ))}

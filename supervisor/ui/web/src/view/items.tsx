@@ -33,20 +33,38 @@ export class ItemView extends Component<Props> {
       case "prompt":
         return (
           <article class="item prompt" data-seq={item.seq} data-turn={item.turn} aria-label={texts.conversation.you}>
-            <p class="who">{item.by === undefined ? texts.conversation.you : texts.conversation.fromSession(item.by)}</p>
+            <p class="who">
+              {item.by === undefined ? texts.conversation.you : texts.conversation.fromSession(item.by)}
+            </p>
             <Plain text={item.text} />
             {item.parts.length > 0 && <Parts parts={item.parts} />}
             {item.queued && <small class="queued">{texts.conversation.queued}</small>}
           </article>
         );
       case "note":
-        return <Folded label={texts.conversation.note} seq={item.seq} kind="note"><Plain text={item.text} /></Folded>;
+        return (
+          <Folded label={texts.conversation.note} seq={item.seq} kind="note">
+            <Plain text={item.text} />
+          </Folded>
+        );
       case "text":
-        return <article class="item text" data-seq={item.seq}><Markdown text={item.text} /></article>;
+        return (
+          <article class="item text" data-seq={item.seq}>
+            <Markdown text={item.text} />
+          </article>
+        );
       case "thought":
-        return <Folded label={texts.conversation.thought} seq={item.seq} kind="thought"><Markdown text={item.text} /></Folded>;
+        return (
+          <Folded label={texts.conversation.thought} seq={item.seq} kind="thought">
+            <Markdown text={item.text} />
+          </Folded>
+        );
       case "image":
-        return <div class="item" data-seq={item.seq}><Picture mime={item.mime} data={item.data} /></div>;
+        return (
+          <div class="item" data-seq={item.seq}>
+            <Picture mime={item.mime} data={item.data} />
+          </div>
+        );
       case "plan":
         return <Plan item={item} />;
       case "tool":
@@ -67,12 +85,16 @@ export class ItemView extends Component<Props> {
 }
 
 function Ended({ item }: { item: Item & { kind: "ended" } }): VNode {
-  const words = item.synthetic ? texts.conversation.synthetic(item.synthetic.detail) : texts.conversation.ended(item.reason ?? "");
+  const words = item.synthetic
+    ? texts.conversation.synthetic(item.synthetic.detail)
+    : texts.conversation.ended(item.reason ?? "");
   if (words === "") return <hr class="item" data-seq={item.seq} data-turn-ended={item.turn} />;
   const lines = item.synthetic?.stderr ?? [];
   return (
     <div class="item ended" data-seq={item.seq} data-turn-ended={item.turn}>
-      <p><bdi>{visible(words)}</bdi></p>
+      <p>
+        <bdi>{visible(words)}</bdi>
+      </p>
       {lines.length > 0 && <Plain text={lines.join("\n")} />}
     </div>
   );
@@ -127,7 +149,8 @@ function Folded({ label, seq, kind, isOpen = false, status, children }: FoldedPr
 const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 function Picture({ mime, data }: { mime: string; data: string }): VNode {
-  if (!IMAGES.has(mime) || !/^[A-Za-z0-9+/]*={0,2}$/.test(data)) return <p class="image">{texts.conversation.imageHidden(visible(mime))}</p>;
+  if (!IMAGES.has(mime) || !/^[A-Za-z0-9+/]*={0,2}$/.test(data))
+    return <p class="image">{texts.conversation.imageHidden(visible(mime))}</p>;
   return <img class="image" src={`data:${mime};base64,${data}`} alt={texts.conversation.image(mime)} loading="lazy" />;
 }
 
@@ -135,7 +158,11 @@ function Picture({ mime, data }: { mime: string; data: string }): VNode {
 function Parts({ parts }: { parts: PromptPart[] }): VNode {
   return (
     <ul class="parts" aria-label={texts.conversation.parts}>
-      {parts.map((part, index) => <li key={index}><PartOfPrompt part={part} /></li>)}
+      {parts.map((part, index) => (
+        <li key={index}>
+          <PartOfPrompt part={part} />
+        </li>
+      ))}
     </ul>
   );
 }
@@ -144,31 +171,52 @@ function PartOfPrompt({ part }: { part: PromptPart }): VNode {
   switch (part.type) {
     case "image":
       // A large image is in a file of the session, and its place has the digest.
-      return part.data ? <Picture mime={part.mimeType} data={part.data} /> : <span>{visible(part.uri ?? part.mimeType)}</span>;
+      return part.data ? (
+        <Picture mime={part.mimeType} data={part.data} />
+      ) : (
+        <span>{visible(part.uri ?? part.mimeType)}</span>
+      );
     case "resource":
-      return <span><bdi>{visible(part.resource.uri)}</bdi></span>;
+      return (
+        <span>
+          <bdi>{visible(part.resource.uri)}</bdi>
+        </span>
+      );
     case "resource_link":
-      return safe(part.uri) === undefined ? <span><bdi>{visible(part.name)}</bdi></span> : <Link to={part.uri}>{visible(part.name)}</Link>;
+      return safe(part.uri) === undefined ? (
+        <span>
+          <bdi>{visible(part.name)}</bdi>
+        </span>
+      ) : (
+        <Link to={part.uri}>{visible(part.name)}</Link>
+      );
     default:
       return <span>{visible(part.mimeType)}</span>;
   }
 }
 
 function ToolView({ tool, seq }: { tool: Tool; seq: number }): VNode {
-  const seconds = tool.ended === undefined ? undefined : Math.max(0, (Date.parse(tool.ended) - Date.parse(tool.begun)) / 1000);
+  const seconds =
+    tool.ended === undefined ? undefined : Math.max(0, (Date.parse(tool.ended) - Date.parse(tool.begun)) / 1000);
   const label = (
     <>
       <span class="kind">{visible(tool.kind)}</span>
-      <span class="title"><bdi>{visible(tool.title.slice(0, 300))}</bdi></span>
+      <span class="title">
+        <bdi>{visible(tool.title.slice(0, 300))}</bdi>
+      </span>
       <span class="status">{texts.conversation.status(visible(tool.status))}</span>
-      {seconds !== undefined && <span class="duration">{seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s</span>}
+      {seconds !== undefined && (
+        <span class="duration">{seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s</span>
+      )}
     </>
   );
   const hasDiff = tool.content.some((part) => part.type === "diff");
   return (
     <Folded label={label} seq={seq} kind="tool" status={tool.status} isOpen={hasDiff}>
       {tool.command !== undefined && <Plain text={tool.command} class="command" label={texts.conversation.command} />}
-      {tool.content.map((part, index) => <Part key={index} part={part} />)}
+      {tool.content.map((part, index) => (
+        <Part key={index} part={part} />
+      ))}
       {tool.printed !== undefined && <Plain text={tool.printed} label={texts.conversation.output} />}
     </Folded>
   );

@@ -20,10 +20,19 @@ export function KeyList(): VNode {
       <h2 id="keys-title">{texts.keys.title}</h2>
       <dl>
         {texts.keys.list.map(([key, meaning]) => (
-          <div key={key}><dt><kbd>{key}</kbd></dt><dd>{meaning}</dd></div>
+          <div key={key}>
+            <dt>
+              <kbd>{key}</kbd>
+            </dt>
+            <dd>{meaning}</dd>
+          </div>
         ))}
       </dl>
-      <p class="actions"><button type="button" onClick={() => (keyListOpen.value = false)}>{texts.keys.close}</button></p>
+      <p class="actions">
+        <button type="button" onClick={() => (keyListOpen.value = false)}>
+          {texts.keys.close}
+        </button>
+      </p>
     </dialog>
   );
 }

@@ -47,10 +47,18 @@ function List({ host, filter, open, isNamed }: ListProps): VNode {
   const none = readOnly ? texts.noSessionsReadOnly : texts.noSessions;
   return (
     <section class="host" aria-label={host.label} data-host={host.name}>
-      {isNamed && <h2><bdi>{visible(host.label)}</bdi></h2>}
+      {isNamed && (
+        <h2>
+          <bdi>{visible(host.label)}</bdi>
+        </h2>
+      )}
       <ConnectionState of={sessions.connection} heard={sessions.heard} retry={() => sessions.retry()} />
-      {sessions.complete.value && isEmpty && <p class="empty">{sessions.all.value.size === 0 ? none : texts.noMatch}</p>}
-      {GROUPS.map((name) => <Sessions key={name} host={host} name={name} briefs={groups.get(name)!} open={open} />)}
+      {sessions.complete.value && isEmpty && (
+        <p class="empty">{sessions.all.value.size === 0 ? none : texts.noMatch}</p>
+      )}
+      {GROUPS.map((name) => (
+        <Sessions key={name} host={host} name={name} briefs={groups.get(name)!} open={open} level={isNamed ? 3 : 2} />
+      ))}
     </section>
   );
 }
@@ -60,9 +68,11 @@ interface SessionsProps {
   name: Group;
   briefs: SessionBrief[];
   open: Route;
+  /** Level of the group's heading. */
+  level: 2 | 3;
 }
 
-function Sessions({ host, name, briefs, open }: SessionsProps): VNode | null {
+function Sessions({ host, name, briefs, open, level }: SessionsProps): VNode | null {
   const [all, setAll] = useState(false);
   if (briefs.length === 0) return null;
   const shown = all ? briefs : briefs.slice(0, SHOWN);
@@ -70,10 +80,18 @@ function Sessions({ host, name, briefs, open }: SessionsProps): VNode | null {
   const isOpen = (brief: SessionBrief) => "id" in open && open.host === host.name && open.id === brief.id;
   return (
     <section class={`group ${name}`} aria-labelledby={id} data-group={name}>
-      <h3 id={id}>{texts.groups[name]} <span class="count">{briefs.length}</span></h3>
-      <ul>{shown.map((brief) => <Row key={brief.id} host={host} brief={brief} isOpen={isOpen(brief)} />)}</ul>
+      <p id={id} role="heading" aria-level={level} class="group-name">
+        {texts.groups[name]} <span class="count">{briefs.length}</span>
+      </p>
+      <ul>
+        {shown.map((brief) => (
+          <Row key={brief.id} host={host} brief={brief} isOpen={isOpen(brief)} />
+        ))}
+      </ul>
       {shown.length < briefs.length && (
-        <button type="button" onClick={() => setAll(true)}>{texts.more(briefs.length - shown.length)}</button>
+        <button type="button" onClick={() => setAll(true)}>
+          {texts.more(briefs.length - shown.length)}
+        </button>
       )}
     </section>
   );
@@ -93,17 +111,35 @@ function Row({ host, brief, isOpen }: { host: Host; brief: SessionBrief; isOpen:
         data-session={brief.id}
         data-phase={brief.phase}
       >
-        <span class="name"><bdi>{visible(host.sessions.name(brief))}</bdi></span>
+        <span class="name">
+          <bdi>{visible(host.sessions.name(brief))}</bdi>
+        </span>
         <span class={`state ${brief.phase}`}>{need === undefined ? texts.phase(brief.phase) : texts.reason(need)}</span>
         {isUnread && <span class="new">{texts.unread}</span>}
-        {brief.name && title && <span class="more"><bdi>{visible(title)}</bdi></span>}
-        {brief.message && <span class="more"><bdi>{visible(brief.message)}</bdi></span>}
+        {brief.name && title && (
+          <span class="more">
+            <bdi>{visible(title)}</bdi>
+          </span>
+        )}
+        {brief.message && (
+          <span class="more">
+            <bdi>{visible(brief.message)}</bdi>
+          </span>
+        )}
         <span class="where">
           {brief.agent && <span>{visible(brief.agent)}</span>}
-          <span class="directory" title={visible(brief.directory)}><bdi>{visible(brief.directory)}</bdi></span>
+          <span class="directory" title={visible(brief.directory)}>
+            <bdi>{visible(brief.directory)}</bdi>
+          </span>
         </span>
         {labels.length > 0 && (
-          <span class="labels">{labels.map(([key, value]) => <span key={key}><bdi>{visible(value ? `${key}=${value}` : key)}</bdi></span>)}</span>
+          <span class="labels">
+            {labels.map(([key, value]) => (
+              <span key={key}>
+                <bdi>{visible(value ? `${key}=${value}` : key)}</bdi>
+              </span>
+            ))}
+          </span>
         )}
       </a>
     </li>
@@ -111,13 +147,19 @@ function Row({ host, brief, isOpen }: { host: Host; brief: SessionBrief; isOpen:
 }
 
 function groupsOf(host: Host, filter: Filter): Map<Group, SessionBrief[]> {
-  return grouped(host.sessions.all.value.values(), filter, (brief) => host.sessions.extras.value.get(brief.id)?.title ?? "");
+  return grouped(
+    host.sessions.all.value.values(),
+    filter,
+    (brief) => host.sessions.extras.value.get(brief.id)?.title ?? "",
+  );
 }
 
 /** Goes to the next session of the lists as they are shown, or with -1 to the previous one. */
 export function step(hosts: Host[], filter: Filter, by: 1 | -1): void {
   const all = hosts.flatMap((host) =>
-    [...groupsOf(host, filter).values()].flatMap((briefs) => briefs.map(({ id }) => ({ view: "session", host: host.name, id }) as const)),
+    [...groupsOf(host, filter).values()].flatMap((briefs) =>
+      briefs.map(({ id }) => ({ view: "session", host: host.name, id }) as const),
+    ),
   );
   if (all.length === 0) return;
   const now = route.value;

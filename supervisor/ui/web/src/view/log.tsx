@@ -75,13 +75,27 @@ export function Log({ part, session, reply, since }: Props): VNode {
   });
   return (
     <div class="frame">
-      <div class="scroller" ref={scroller} onScroll={scrolled} tabIndex={0} role="log" aria-label={texts.conversation.region} aria-live="off">
+      <div
+        class="scroller"
+        ref={scroller}
+        onScroll={scrolled}
+        tabIndex={0}
+        role="log"
+        aria-label={texts.conversation.region}
+        aria-live="off"
+      >
         {!part.older.value && start === 0 && <p class="hint">{texts.conversation.begin}</p>}
         <Items items={items.slice(start, end)} session={session} reply={reply} since={since} />
       </div>
-      {part.loading.value && <p class="loading" role="status">{texts.conversation.loading}</p>}
+      {part.loading.value && (
+        <p class="loading" role="status">
+          {texts.conversation.loading}
+        </p>
+      )}
       {(first !== undefined || part.detached.value) && (
-        <button type="button" class="newest" onClick={newest}>{texts.conversation.newest}</button>
+        <button type="button" class="newest" onClick={newest}>
+          {texts.conversation.newest}
+        </button>
       )}
     </div>
   );
@@ -108,8 +122,17 @@ function Items({ items, session, reply, since }: ItemsProps): VNode {
   const last = session?.status.last_seq ?? 0;
   const isOpen = (item: Item) => item.kind === "question" && (waiting.has(item.request.id) || item.seq > last);
   const divider = since === undefined ? -1 : items.findIndex((item) => item.seq > since && item.kind !== "marker");
-  const drawn = items.map((item) => <ItemView key={item.key} item={item} rev={item.rev} isOpen={isOpen(item)} reply={reply} />);
-  if (divider > 0) drawn.splice(divider, 0, <p key="divider" class="divider"><span>{texts.conversation.unread}</span></p>);
+  const drawn = items.map((item) => (
+    <ItemView key={item.key} item={item} rev={item.rev} isOpen={isOpen(item)} reply={reply} />
+  ));
+  if (divider > 0)
+    drawn.splice(
+      divider,
+      0,
+      <p key="divider" class="divider">
+        <span>{texts.conversation.unread}</span>
+      </p>,
+    );
   // One list with keys: what stays in the document when items come and go keeps its element.
   return <>{drawn}</>;
 }
@@ -118,7 +141,9 @@ function Items({ items, session, reply, since }: ItemsProps): VNode {
 function topmost(element: HTMLElement | null): Element | undefined {
   if (element === null) return undefined;
   const top = element.getBoundingClientRect().top;
-  return [...element.children].find((child) => child.hasAttribute("data-seq") && child.getBoundingClientRect().bottom > top);
+  return [...element.children].find(
+    (child) => child.hasAttribute("data-seq") && child.getBoundingClientRect().bottom > top,
+  );
 }
 
 /** Keeps the end in view while the person reads it, and else the item under the eye. `change` names what is drawn. */

@@ -9,13 +9,29 @@ import { useMemo } from "preact/hooks";
 import { visible } from "../core/text";
 import { Link, Long } from "./text";
 
-const parser = new MarkdownIt("commonmark", { html: false, linkify: false, maxNesting: 20 }).enable(["table", "strikethrough"]);
+const parser = new MarkdownIt("commonmark", { html: false, linkify: false, maxNesting: 20 }).enable([
+  "table",
+  "strikethrough",
+]);
 // Each link is shown with its address checked by `safe`, so the parser keeps what it would refuse.
 parser.validateLink = () => true;
 type Token = ReturnType<typeof parser.parse>[number];
 
 const TAGS = new Set([
-  "p", "ul", "ol", "li", "blockquote", "em", "strong", "s", "table", "thead", "tbody", "tr", "th", "td",
+  "p",
+  "ul",
+  "ol",
+  "li",
+  "blockquote",
+  "em",
+  "strong",
+  "s",
+  "table",
+  "thead",
+  "tbody",
+  "tr",
+  "th",
+  "td",
 ]);
 
 /** Builds the elements of tokens between an opening and its closing token. */
@@ -42,9 +58,24 @@ function element(token: Token, inner: ComponentChild[]): ComponentChild {
   if (token.type === "link_open") return <Link to={String(token.attrGet("href") ?? "")}>{inner}</Link>;
   if (token.hidden) return inner;
   // Headings of an answer stand below those of the page.
-  if (token.type === "heading_open") return <p role="heading" aria-level={Number(token.tag.slice(1)) + 2} class={`heading ${token.tag}`}>{inner}</p>;
-  if (token.tag === "table") return <div class="table" tabIndex={0}><table>{inner}</table></div>;
-  if (token.tag === "ol") return <ol start={Number(token.attrGet("start") ?? 1)} dir="auto">{inner}</ol>;
+  if (token.type === "heading_open")
+    return (
+      <p role="heading" aria-level={Number(token.tag.slice(1)) + 1} class={`heading ${token.tag}`}>
+        {inner}
+      </p>
+    );
+  if (token.tag === "table")
+    return (
+      <div class="table" tabIndex={0}>
+        <table>{inner}</table>
+      </div>
+    );
+  if (token.tag === "ol")
+    return (
+      <ol start={Number(token.attrGet("start") ?? 1)} dir="auto">
+        {inner}
+      </ol>
+    );
   return TAGS.has(token.tag) ? h(token.tag, { dir: "auto" }, inner) : inner;
 }
 
@@ -74,7 +105,16 @@ function leaf(token: Token): ComponentChild {
 }
 
 function Code({ text }: { text: string }): VNode {
-  return <Long text={text} draw={(part) => <pre tabIndex={0} dir="ltr"><code>{visible(part)}</code></pre>} />;
+  return (
+    <Long
+      text={text}
+      draw={(part) => (
+        <pre tabIndex={0} dir="ltr">
+          <code>{visible(part)}</code>
+        </pre>
+      )}
+    />
+  );
 }
 
 /** A text with its markup. */

@@ -40,9 +40,15 @@ export function Options({ host, id, session, problem }: Props): VNode | null {
     <fieldset class="options" aria-label={texts.input.options}>
       {offered.map((option) => (
         <label key={option.id}>
-          <span><bdi>{visible(option.name)}</bdi></span>
+          <span>
+            <bdi>{visible(option.name)}</bdi>
+          </span>
           <select value={option.value ?? ""} onChange={(event) => set(option.id, event.currentTarget.value)}>
-            {option.values!.map(({ value, name }) => <option key={value} value={value}>{visible(name)}</option>)}
+            {option.values!.map(({ value, name }) => (
+              <option key={value} value={value}>
+                {visible(name)}
+              </option>
+            ))}
           </select>
         </label>
       ))}

@@ -26,19 +26,48 @@ export function Question({ item, isOpen, reply }: Props): VNode {
   const { details, elicitation } = request;
   const waits = answer === undefined && isOpen;
   return (
-    <article class={`item question ${waits ? "open" : "answered"}`} data-seq={item.seq} data-permission={request.id} aria-label={texts.question.label}>
+    <article
+      class={`item question ${waits ? "open" : "answered"}`}
+      data-seq={item.seq}
+      data-permission={request.id}
+      aria-label={texts.question.label}
+    >
       <p class="who">{request.origin === "agentd" ? texts.question.asksAgentd : texts.question.asks}</p>
-      <p class="asked"><bdi>{visible(request.title.slice(0, 2_000))}</bdi></p>
+      <p class="asked">
+        <bdi>{visible(request.title.slice(0, 2_000))}</bdi>
+      </p>
       {details?.command && <Plain text={details.command} class="command" label={texts.conversation.command} />}
-      {details?.directory && <p class="where"><bdi>{texts.question.directory(visible(details.directory))}</bdi></p>}
-      {(details?.paths?.length ?? 0) > 0 && (
-        <ul class="paths">{details!.paths!.map((path) => <li key={path}><code><bdi>{visible(path)}</bdi></code></li>)}</ul>
+      {details?.directory && (
+        <p class="where">
+          <bdi>{texts.question.directory(visible(details.directory))}</bdi>
+        </p>
       )}
-      {details?.diffs?.map((diff, index) => <Diff key={index} path={diff.path} before={diff.old ?? ""} after={diff.new} />)}
+      {(details?.paths?.length ?? 0) > 0 && (
+        <ul class="paths">
+          {details!.paths!.map((path) => (
+            <li key={path}>
+              <code>
+                <bdi>{visible(path)}</bdi>
+              </code>
+            </li>
+          ))}
+        </ul>
+      )}
+      {details?.diffs?.map((diff, index) => (
+        <Diff key={index} path={diff.path} before={diff.old ?? ""} after={diff.new} />
+      ))}
       {!details?.command && !details?.diffs?.length && details?.arguments && <Plain text={details.arguments} />}
       {details?.cut && <p class="where">{texts.question.cut}</p>}
-      {elicitation?.mode === "url" && <p><Link to={elicitation.url}>{texts.question.open}: {visible(elicitation.url)}</Link></p>}
-      {waits && reply !== undefined && elicitation?.mode === "form" && <Form request={request} elicitation={elicitation} reply={reply} />}
+      {elicitation?.mode === "url" && (
+        <p>
+          <Link to={elicitation.url}>
+            {texts.question.open}: {visible(elicitation.url)}
+          </Link>
+        </p>
+      )}
+      {waits && reply !== undefined && elicitation?.mode === "form" && (
+        <Form request={request} elicitation={elicitation} reply={reply} />
+      )}
       {waits && reply !== undefined && elicitation?.mode !== "form" && <Options request={request} reply={reply} />}
       {answer !== undefined && <p class="answer">{answerWords(request, answer)}</p>}
       {answer === undefined && !isOpen && <p class="answer">{texts.question.closed}</p>}
@@ -47,7 +76,8 @@ export function Question({ item, isOpen, reply }: Props): VNode {
 }
 
 function Options({ request, reply }: { request: Schemas["PermissionRequest"]; reply: Reply }): VNode {
-  const offered = request.options.length > 0 ? request.options : [{ id: "", name: texts.question.decline, kind: "reject_once" }];
+  const offered =
+    request.options.length > 0 ? request.options : [{ id: "", name: texts.question.decline, kind: "reject_once" }];
   return (
     <p class="answers">
       {offered.map(({ id, name, kind }, index) => (
@@ -89,13 +119,21 @@ function Form({ request, elicitation, reply }: FormProps): VNode {
           <span>
             <bdi>{visible(field.title)}</bdi> {field.required && <small>({texts.question.required})</small>}
           </span>
-          {field.description && <small><bdi>{visible(field.description)}</bdi></small>}
+          {field.description && (
+            <small>
+              <bdi>{visible(field.description)}</bdi>
+            </small>
+          )}
           <Entry field={field} value={values[field.name] ?? ""} change={(value) => change(field.name, value)} />
         </label>
       ))}
       <p class="answers">
-        <button type="submit" class="allow">{texts.question.accept}</button>
-        <button type="button" class="reject" onClick={() => reply(request.id, "deny")}>{texts.question.decline}</button>
+        <button type="submit" class="allow">
+          {texts.question.accept}
+        </button>
+        <button type="button" class="reject" onClick={() => reply(request.id, "deny")}>
+          {texts.question.decline}
+        </button>
       </p>
     </form>
   );
@@ -106,23 +144,55 @@ function Entry({ field, value, change }: { field: Field; value: string; change: 
     return (
       <select value={value} required={field.required} onChange={(event) => change(event.currentTarget.value)}>
         {!field.required && <option value="" />}
-        {field.choices.map((choice) => <option key={choice.value} value={choice.value}>{visible(choice.name)}</option>)}
+        {field.choices.map((choice) => (
+          <option key={choice.value} value={choice.value}>
+            {visible(choice.name)}
+          </option>
+        ))}
       </select>
     );
   }
   if (field.kind === "boolean") {
-    return <input type="checkbox" checked={value === "true"} onChange={(event) => change(String(event.currentTarget.checked))} />;
+    return (
+      <input
+        type="checkbox"
+        checked={value === "true"}
+        onChange={(event) => change(String(event.currentTarget.checked))}
+      />
+    );
   }
   const isNumber = field.kind === "number" || field.kind === "integer";
-  const common = { required: field.required, value, onInput: (event: { currentTarget: HTMLInputElement }) => change(event.currentTarget.value) };
-  return isNumber ? <input type="number" step={field.kind === "number" ? "any" : "1"} {...common} /> : <input dir="auto" {...common} />;
+  const common = {
+    required: field.required,
+    value,
+    onInput: (event: { currentTarget: HTMLInputElement }) => change(event.currentTarget.value),
+  };
+  return isNumber ? (
+    <input type="number" step={field.kind === "number" ? "any" : "1"} {...common} />
+  ) : (
+    <input dir="auto" {...common} />
+  );
 }
 
 function answerWords({ options }: Schemas["PermissionRequest"], answer: Answer): VNode {
   const option = options.find(({ id }) => id === answer.option);
   const by = <bdi>{visible(who(answer))}</bdi>;
-  if (answer.option === undefined) return <>{texts.question.cancelled("")}{by}</>;
-  return <><b><bdi>{visible(option?.name ?? answer.option)}</bdi></b>{texts.question.answered("", "")}{by}</>;
+  if (answer.option === undefined)
+    return (
+      <>
+        {texts.question.cancelled("")}
+        {by}
+      </>
+    );
+  return (
+    <>
+      <b>
+        <bdi>{visible(option?.name ?? answer.option)}</bdi>
+      </b>
+      {texts.question.answered("", "")}
+      {by}
+    </>
+  );
 }
 
 /** Returns who gave an answer: the token or the program of the request, or the rule that decided. */

@@ -11,7 +11,12 @@ const PART = 8_000;
 /** A link to another page. That page learns nothing of this one. */
 export function Link({ to, class: name, children }: { to: string; class?: string; children: ComponentChild }): VNode {
   const address = safe(to);
-  if (address === undefined) return <span class={name} title={visible(to)}>{children}</span>;
+  if (address === undefined)
+    return (
+      <span class={name} title={visible(to)}>
+        {children}
+      </span>
+    );
   return (
     <a href={address} class={name} target="_blank" rel="noopener noreferrer" title={visible(address)}>
       <bdi>{children}</bdi>
@@ -35,7 +40,9 @@ export class Long extends Component<LongProps, { all: boolean }> {
       <>
         {draw(text.slice(0, PART))}
         <p class="cut">
-          <button type="button" onClick={() => this.setState({ all: true })}>{texts.conversation.showAll(text.length)}</button>
+          <button type="button" onClick={() => this.setState({ all: true })}>
+            {texts.conversation.showAll(text.length)}
+          </button>
         </p>
         {draw(text.slice(-PART))}
       </>
@@ -45,6 +52,10 @@ export class Long extends Component<LongProps, { all: boolean }> {
 
 /** Unformatted text. */
 export function Plain({ text, class: name = "plain", label }: { text: string; class?: string; label?: string }): VNode {
-  const draw = (part: string) => <pre class={name} dir="auto" tabIndex={0} role={label === undefined ? undefined : "region"} aria-label={label}>{visible(part)}</pre>;
+  const draw = (part: string) => (
+    <pre class={name} dir="auto" tabIndex={0} role={label === undefined ? undefined : "region"} aria-label={label}>
+      {visible(part)}
+    </pre>
+  );
   return <Long text={text} draw={draw} />;
 }

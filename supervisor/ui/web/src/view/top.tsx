@@ -12,7 +12,9 @@ export function Top({ filter, readOnly }: { filter: Signal<Filter>; readOnly: bo
   const { text, label } = filter.value;
   return (
     <header class="top">
-      <a class="product" href={fragment({ view: "list" })}>{texts.product}</a>
+      <a class="product" href={fragment({ view: "list" })}>
+        {texts.product}
+      </a>
       {readOnly && <span class="badge">{texts.readOnly}</span>}
       <search class="filter">
         <input
@@ -34,20 +36,26 @@ export function Top({ filter, readOnly }: { filter: Signal<Filter>; readOnly: bo
         />
       </search>
       <span class="spring" />
-      {!readOnly && <a class="button primary" href={fragment({ view: "create", host: undefined })}>{texts.create}</a>}
+      {!readOnly && (
+        <a class="button primary" href={fragment({ view: "create", host: undefined })}>
+          {texts.create}
+        </a>
+      )}
       {notices.value !== "unsupported" && (
         <button
           type="button"
           class="notices"
           aria-pressed={notices.value === "on"}
-          aria-label={texts.notices.label}
+          title={texts.notices.label}
           disabled={notices.value === "denied"}
           onClick={() => void toggle()}
         >
           {texts.notices[notices.value]}
         </button>
       )}
-      <button type="button" class="keys" onClick={() => (keyListOpen.value = true)} aria-keyshortcuts="?">{texts.keys.button}</button>
+      <button type="button" class="keys" onClick={() => (keyListOpen.value = true)} aria-keyshortcuts="?">
+        {texts.keys.button}
+      </button>
     </header>
   );
 }

@@ -1,0 +1,154 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Conversation, type Event } from "./conversation";
+
+let seq = 0;
+const record = (kind: string, data: unknown, at = (seq += 1)): Event =>
+  ({ seq: at, time: new Date(at * 1000).toISOString(), kind, data }) as unknown as Event;
+const update = (fields: Record<string, unknown>): Event =>
+  record("agent.out", { jsonrpc: "2.0", method: "session/update", params: { sessionId: "c", update: fields } });
+const say = (text: string): Event => update({ sessionUpdate: "agent_message_chunk", content: { type: "text", text } });
+const think = (text: string): Event =>
+  update({ sessionUpdate: "agent_thought_chunk", content: { type: "text", text } });
+const shown = (of: Conversation): string[] =>
+  of.items.map((item) => ("text" in item ? `${item.kind}: ${item.text}` : item.kind));
+
+function begin(...events: Event[]): Conversation {
+  const conversation = new Conversation();
+  for (const event of events) conversation.append(event);
+  return conversation;
+}
+
+test("pieces of a text are one item, and another kind begins another", () => {
+  const conversation = begin(say("Hello "), say("there"), think("hm"), think("."), say("Bye"));
+  assert.deepEqual(shown(conversation), ["text: Hello there", "thought: hm.", "text: Bye"]);
+});
+
+test("a repeated record changes nothing", () => {
+  const [first, second] = [say("one "), say("two")];
+  const conversation = begin(first, second);
+  assert.equal(conversation.append(second), false);
+  assert.equal(conversation.append(first), false);
+  assert.deepEqual(shown(conversation), ["text: one two"]);
+});
+
+test("a prompt stands where its turn began, behind its note", () => {
+  const conversation = begin(
+    record("turn.queued", { turn: "t1", prompt: "a" }),
+    record("turn.started", { turn: "t1", rpc: 1 }),
+    record("turn.queued", { turn: "t2", prompt: "b" }),
+    say("answer to a"),
+  );
+  assert.deepEqual(shown(conversation), ["prompt: a", "prompt: b", "text: answer to a"]);
+  conversation.append(record("turn.ended", { turn: "t1", stop_reason: "end_turn" }));
+  conversation.append(record("turn.started", { turn: "t2", rpc: 2, note: "resumed" }));
+  assert.deepEqual(shown(conversation), ["prompt: a", "text: answer to a", "ended", "note: resumed", "prompt: b"]);
+  assert.ok(conversation.items.every((item) => item.kind !== "prompt" || !item.queued));
+});
+
+test("a tool call has its command, its output and its duration, and a turn's end interrupts it", () => {
+  const conversation = begin(
+    update({
+      sessionUpdate: "tool_call",
+      toolCallId: "x",
+      title: "make",
+      kind: "execute",
+      rawInput: { command: ["make", "test"] },
+    }),
+    update({
+      sessionUpdate: "tool_call_update",
+      toolCallId: "x",
+      status: "in_progress",
+      _meta: { terminal_output_delta: { data: "1\n" } },
+    }),
+    update({ sessionUpdate: "tool_call_update", toolCallId: "x", _meta: { terminal_output_delta: { data: "2\n" } } }),
+  );
+  const [item] = conversation.items;
+  assert.ok(item?.kind === "tool");
+  assert.equal(item.tool.command, "make test");
+  assert.equal(item.tool.printed, "1\n2\n");
+  conversation.append(record("turn.ended", { turn: "t", interrupted_tool_calls: ["x"] }));
+  assert.equal(item.tool.status, "interrupted");
+  assert.equal(Date.parse(item.tool.ended!) - Date.parse(item.tool.begun), 3000);
+});
+
+test("a question shows who answered and which option", () => {
+  const request = { id: "p1", title: "rm", options: [{ id: "yes", name: "Yes", kind: "allow_once" }] };
+  const conversation = begin(
+    record("permission.requested", { request }),
+    record("permission.requested", { request: { ...request, id: "p2" } }),
+    record("permission.resolved", {
+      permission: "p1",
+      by: "client",
+      outcome: { selected: "yes" },
+      requester: { uid: 1, program: "/bin/agentctl" },
+    }),
+    record("permission.resolved", { permission: "p2", by: "cancel", outcome: "cancelled" }),
+  );
+  const answers = conversation.items.map((item) => (item.kind === "question" ? item.answer : undefined));
+  assert.equal(answers[0]?.option, "yes");
+  assert.equal(answers[0]?.requester?.program, "/bin/agentctl");
+  assert.equal(answers[1]?.option, undefined);
+  assert.equal(answers[1]?.by, "cancel");
+});
+
+test("older records in front give the same items as all records in order", () => {
+  const events = [
+    record("turn.queued", { turn: "t1", prompt: "a" }),
+    record("turn.started", { turn: "t1", rpc: 1 }),
+    update({ sessionUpdate: "tool_call", toolCallId: "y", title: "read", kind: "read", status: "in_progress" }),
+    ...Array.from({ length: 20 }, (_, at) => say(`${at} `)),
+    update({ sessionUpdate: "tool_call_update", toolCallId: "y", status: "completed" }),
+    record("turn.ended", { turn: "t1", stop_reason: "end_turn" }),
+  ];
+  const whole = begin(...events);
+  for (let cut = 1; cut < events.length; cut += 1) {
+    const conversation = begin(...events.slice(cut));
+    conversation.prepend(events.slice(0, cut).map((event) => ({ event, length: 100 })));
+    assert.deepEqual(shown(conversation), shown(whole), `cut at ${cut}`);
+    assert.equal(conversation.first, events[0]!.seq);
+  }
+});
+
+test("a full conversation drops its oldest records, and its keys stay", () => {
+  const conversation = new Conversation(100);
+  let fullest = 0;
+  for (let at = 0; at < 1000; at += 1) {
+    conversation.append(update({ sessionUpdate: "tool_call", toolCallId: `z${at}`, title: `call ${at}` }));
+    fullest = Math.max(fullest, conversation.size);
+    if (conversation.isFull()) conversation.shortenFront();
+  }
+  assert.ok(fullest <= 126, `${fullest}`);
+  const keys = conversation.items.map(({ key }) => key);
+  conversation.shortenFront();
+  assert.deepEqual(
+    conversation.items.map(({ key }) => key),
+    keys.slice(-conversation.items.length),
+  );
+  assert.equal(conversation.first, conversation.items[0]!.seq);
+});
+
+test("a long text goes on in a new item at the end of a paragraph, but not within code", () => {
+  const paragraph = `${"word ".repeat(4_000)}\n\n`;
+  assert.equal(begin(say(paragraph), say("next")).items.length, 2);
+  assert.equal(begin(say(`\`\`\`\n${paragraph}`), say("next")).items.length, 1);
+});
+
+test("a time without a connection has a marker where it was, also after older records came", () => {
+  const events = [say("before"), record("turn.queued", { turn: "t", prompt: "p" })];
+  const conversation = begin(events[1]!);
+  conversation.missed({ after: conversation.last, from: 1, to: 2 });
+  conversation.append(say("after"));
+  assert.deepEqual(shown(conversation), ["prompt: p", "marker", "text: after"]);
+  conversation.prepend([{ event: events[0]!, length: 100 }]);
+  assert.deepEqual(shown(conversation), ["text: before", "prompt: p", "marker", "text: after"]);
+});
+
+test("a marker within a text does not lose a piece", () => {
+  const conversation = begin(say("one "));
+  conversation.missed({ after: conversation.last, from: 1, to: 2 });
+  conversation.append(say("two"));
+  const texts = () => conversation.items.map((item) => (item.kind === "text" ? item.text : "")).join("");
+  assert.equal(texts(), "one two");
+});
