@@ -16,6 +16,8 @@ type Variable = Schemas["VariableView"];
 type Step = Schemas["StepView"];
 
 const texts = why.environment;
+/** Number of variables on the screen. An environment can have thousands, and each row costs time. */
+const SHOWN = 300;
 const MOMENTS: EnvironmentMoment[] = ["created", "last", "now"];
 
 export function Environment(place: Place): VNode {
@@ -57,6 +59,7 @@ export function matches(search: string, ...where: (string | null | undefined)[])
 }
 
 function Variables({ view, search }: { view: View; search: string }): VNode {
+  const [most, setMost] = useState(SHOWN);
   const shown = view.variables.filter((variable) =>
     matches(search, variable.name, variable.provider, variable.origin, plain(variable)));
   return (
@@ -68,13 +71,18 @@ function Variables({ view, search }: { view: View; search: string }): VNode {
       {view.without && view.without.length > 0 && <><p>{texts.without}</p><Parts parts={view.without} /></>}
       {view.missing?.map(({ name }) => <p key={name} class="warning">{texts.missing(visible(name))}</p>)}
       <p role="status">{texts.shown(shown.length, view.variables.length)}</p>
-      <ul class="variables">{shown.map((variable) => <Row key={variable.name} variable={variable} />)}</ul>
+      <ul class="variables">
+        {shown.slice(0, most).map((variable) => <Row key={variable.name} variable={variable} />)}
+      </ul>
+      {shown.length > most && (
+        <button type="button" onClick={() => setMost(most + SHOWN)}>{texts.more(shown.length - most)}</button>
+      )}
       <Scripts scripts={view.scripts ?? []} />
     </>
   );
 }
 
-/** One variable. Its steps are built when somebody opens it, because an environment can have thousands. */
+/** One variable. Its steps are built when somebody opens it. */
 function Row({ variable }: { variable: Variable }): VNode {
   const [open, setOpen] = useState(false);
   const value = plain(variable);

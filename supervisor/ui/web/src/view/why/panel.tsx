@@ -111,21 +111,29 @@ export function Action({ busy, label, run, children }: ActionProps): VNode {
 /** Milliseconds for which events are gathered before a panel loads again. */
 const GATHER = 300;
 
-/** Calls `run` after events of the session for which `wanted` holds. */
+/** Calls `run` after events of the session for which `wanted` holds, and after a connection was lost and is back. */
 export function useEvents({ host, id }: Place, wanted: (kind: string) => boolean, run: () => void): void {
   const latest = useRef(run);
   latest.current = run;
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const end = host.sessions.listen((event) => {
-      if (event.session !== id || !wanted(event.kind)) return;
+    let wasLost = false;
+    const soon = () => {
       timer ??= setTimeout(() => {
         timer = undefined;
         latest.current();
       }, GATHER);
+    };
+    const end = host.sessions.listen((event) => {
+      if (event.session === id && wanted(event.kind)) soon();
+    });
+    const leave = host.sessions.connection.subscribe(({ state }) => {
+      if (state === "live" && wasLost) soon();
+      wasLost = state !== "live";
     });
     return () => {
       end();
+      leave();
       clearTimeout(timer);
     };
   }, [host, id]);
