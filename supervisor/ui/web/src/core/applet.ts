@@ -33,14 +33,20 @@ export function told(applet: Applet, message: unknown, origin: string): Applet |
     ([key, value]) => /^[^=\s]{1,100}$/.test(key) && typeof value === "string" && !/[\r\n]/.test(value),
   );
   const next = pairs?.slice(0, MOST).map(([key, value]) => `${key}=${value as string}`.slice(0, LONGEST));
-  return { slug: applet.slug, parameters: next ?? applet.parameters, url: address(url, origin) ?? applet.url };
+  return {
+    slug: applet.slug,
+    parameters: next ?? applet.parameters,
+    url: address(url, origin, applet.url) ?? applet.url,
+  };
 }
 
-function address(url: unknown, origin: string): string | undefined {
+function address(url: unknown, origin: string, base: string): string | undefined {
   if (typeof url !== "string" || url.length > LONGEST) return undefined;
   try {
     const parsed = new URL(url);
-    return parsed.origin === origin ? parsed.href : undefined;
+    const { pathname, search, hash } = parsed;
+    // The frame can have another name of this machine than the address that the agent gave.
+    return parsed.origin === origin ? new URL(`${pathname}${search}${hash}`, base).href : undefined;
   } catch {
     return undefined;
   }

@@ -46,7 +46,7 @@ const KINDS = [
 const NEWS = new Set(["turn.ended", "permission.requested", "agent.exited"]);
 
 export class Sessions {
-  readonly connection = signal<Connection>({ state: "connecting", attempt: 0 });
+  readonly connection = signal<Connection>({ state: "connecting" });
   /** Time of the last sign of life, heartbeats among them. */
   readonly heard = signal(0);
   /** The sessions by id. Every change is a new map. */

@@ -54,7 +54,7 @@ test("after a broken connection the stream continues with exactly what was misse
     6,
   );
   assert.deepEqual(items, [1, 2, 3, 4, 5, 6]);
-  assert.deepEqual(states, ["connecting", "live", "waiting", "connecting", "live", "waiting", "connecting", "live"]);
+  assert.deepEqual(states, ["connecting", "live", "waiting", "live", "waiting", "live"]);
 });
 
 test("a connection that is open and silent is ended and begun again", async (context) => {

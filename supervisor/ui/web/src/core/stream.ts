@@ -12,7 +12,7 @@ import { answer, Refused, words, type Base } from "./api";
 import { take } from "./slots";
 
 export type Connection =
-  | { state: "connecting"; attempt: number }
+  | { state: "connecting" }
   | { state: "live"; since: number }
   | { state: "waiting"; attempt: number; until: number; why: string }
   | { state: "refused"; why: string; code: string };
@@ -123,7 +123,8 @@ export class Stream<T> {
         await this.wait(undefined);
         continue;
       }
-      if (this.state !== "live") this.change({ state: "connecting", attempt });
+      // Further attempts leave the reason of the last failure in view.
+      if (this.state === undefined) this.change({ state: "connecting" });
       const free = this.mode() === "follow" ? await take(this.options.kind) : undefined;
       try {
         if (!first && this.cursor !== undefined && this.options.resume && this.state !== "live") {

@@ -28,7 +28,7 @@ interface Line {
 }
 
 export class Window {
-  readonly connection = signal<Connection>({ state: "connecting", attempt: 0 });
+  readonly connection = signal<Connection>({ state: "connecting" });
   readonly heard = signal(0);
   /** Rises with each change of the conversation. */
   readonly version = signal(0);

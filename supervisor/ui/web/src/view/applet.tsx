@@ -7,7 +7,7 @@
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { call, session as path, type SessionView } from "../core/api";
+import { call, session as path, type SessionBrief, type SessionView } from "../core/api";
 import { appletOf, isSame, told, type Applet } from "../core/applet";
 import type { Host } from "../core/login";
 import { safe, visible } from "../core/text";
@@ -27,19 +27,31 @@ export interface Shown {
 export function useApplet(host: Host, id: string, session: SessionView | undefined, readOnly: boolean): Shown {
   const [shown, setShown] = useState<Applet>();
   const [captured, setCaptured] = useState(false);
-  const phase = session?.status.phase;
-  const before = useRef(phase);
+  const context = session?.status.context;
+  const latest = useRef({ shown, context });
+  latest.current = { shown, context };
   useEffect(() => {
-    const became = before.current !== undefined && before.current !== "idle" && phase === "idle";
-    before.current = phase;
-    if (!became || shown === undefined || readOnly) return;
-    if (isSame(shown, appletOf(session?.status.context))) return setCaptured(true);
-    const sets = { applet: [shown.slug, ...shown.parameters] };
-    call(host.base, "patch", path(id, "/context"), { mode: "replace", sets, applet_url: shown.url }).then(
-      () => setCaptured(true),
-      () => setCaptured(false),
-    );
-  }, [phase]);
+    if (readOnly) return;
+    // The stream names each time at which the session is idle, also after a turn of milliseconds.
+    return host.sessions.listen((event) => {
+      if (event.kind !== "session.state" || event.session !== id) return;
+      if ((event.data as SessionBrief).phase === "idle") void capture();
+    });
+  }, [host, id, readOnly]);
+  const capture = async () => {
+    const { shown: now, context: recorded } = latest.current;
+    if (now === undefined) return;
+    if (!isSame(now, appletOf(recorded))) {
+      const change = { mode: "replace", sets: { applet: [now.slug, ...now.parameters] }, applet_url: now.url };
+      try {
+        await call(host.base, "patch", path(id, "/context"), change);
+      } catch {
+        // The next time at which the session is idle tries again.
+        return setCaptured(false);
+      }
+    }
+    setCaptured(true);
+  };
   const show = (applet: Applet) => {
     setCaptured(false);
     setShown(applet);
@@ -56,7 +68,8 @@ export function AppletPane({ applet }: { applet: Shown }): VNode | null {
   useEffect(() => {
     const heard = (event: MessageEvent) => {
       if (shown === undefined || opened === undefined || event.source !== frame.current?.contentWindow) return;
-      const next = told(shown, event.data, new URL(opened).origin);
+      const { origin } = new URL(opened);
+      const next = event.origin === origin ? told(shown, event.data, origin) : undefined;
       if (next !== undefined && !isSame(next, shown)) changed(next);
     };
     addEventListener("message", heard);

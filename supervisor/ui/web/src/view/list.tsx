@@ -147,11 +147,12 @@ function Row({ host, brief, isOpen }: { host: Host; brief: SessionBrief; isOpen:
 }
 
 function groupsOf(host: Host, filter: Filter): Map<Group, SessionBrief[]> {
-  return grouped(
-    host.sessions.all.value.values(),
-    filter,
-    (brief) => host.sessions.extras.value.get(brief.id)?.title ?? "",
-  );
+  const extras = host.sessions.extras.value;
+  const groups = grouped(host.sessions.all.value.values(), filter, (brief) => extras.get(brief.id)?.title ?? "");
+  // Those with the latest news are first. A session without any keeps the place that the list has for it.
+  const news = ({ id }: SessionBrief) => Date.parse(extras.get(id)?.news ?? "") || 0;
+  for (const briefs of groups.values()) briefs.sort((one, other) => news(other) - news(one));
+  return groups;
 }
 
 /** Goes to the next session of the lists as they are shown, or with -1 to the previous one. */
