@@ -20,7 +20,12 @@ test("a field without a text is left out of the specification", () => {
 });
 
 test("labels and options are words with a value, and a chosen option counts more than a typed one", () => {
-  const draft = { ...EMPTY, labels: "team=web, note=a=b", options: "effort=low x=1", offered: { effort: "high", y: "" } };
+  const draft = {
+    ...EMPTY,
+    labels: "team=web, note=a=b",
+    options: "effort=low x=1",
+    offered: { effort: "high", y: "" },
+  };
   assert.deepEqual(specification(draft).labels, { team: "web", note: "a=b" });
   assert.deepEqual(specification(draft).options, { effort: "high", x: "1" });
   assert.deepEqual(mistakes(draft), {});

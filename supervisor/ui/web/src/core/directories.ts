@@ -20,7 +20,10 @@ export function known(sessions: Iterable<SessionBrief>, others: readonly string[
 /** Returns the proposals for typed text: directories that begin with it, or else those that have all its words. */
 export function proposals(candidates: readonly string[], typed: string): string[] {
   const begun = candidates.filter((directory) => directory.startsWith(typed));
-  const words = typed.toLowerCase().split(/[\s/]+/).filter(Boolean);
+  const words = typed
+    .toLowerCase()
+    .split(/[\s/]+/)
+    .filter(Boolean);
   const having = () => candidates.filter((directory) => words.every((word) => directory.toLowerCase().includes(word)));
   return (begun.length > 0 ? begun : having()).filter((directory) => directory !== typed).slice(0, MOST);
 }

@@ -21,7 +21,11 @@ test("durations are the mean of a plugin's calls and a bound of nearly all", () 
 });
 
 test("a plugin whose slowest calls are beyond every bucket has no bound", () => {
-  const text = [line("sum", 'plugin="a"', 30), line("count", 'plugin="a"', 2), line("bucket", 'plugin="a",le="10.0"', 1)];
+  const text = [
+    line("sum", 'plugin="a"', 30),
+    line("count", 'plugin="a"', 2),
+    line("bucket", 'plugin="a",le="10.0"', 1),
+  ];
   assert.equal(durations(text.join("\n")).get("a")?.most, Infinity);
 });
 

@@ -30,10 +30,12 @@ export function durations(text: string): Map<string, Durations> {
     else entry.buckets.push([bound(labels.get("le")), Number(number)]);
   }
   const used = [...found].filter(([, { count }]) => count > 0);
-  return new Map(used.map(([name, { sum, count, buckets }]) => {
-    const [most] = buckets.sort(([a], [b]) => a - b).find(([, below]) => below >= count * SHARE) ?? [Infinity];
-    return [name, { calls: count, mean: sum / count, most }];
-  }));
+  return new Map(
+    used.map(([name, { sum, count, buckets }]) => {
+      const [most] = buckets.sort(([a], [b]) => a - b).find(([, below]) => below >= count * SHARE) ?? [Infinity];
+      return [name, { calls: count, mean: sum / count, most }];
+    }),
+  );
 }
 
 const bound = (text: string | undefined): number => (text === undefined || text === "+Inf" ? Infinity : Number(text));

@@ -4,19 +4,20 @@ import { test } from "node:test";
 import type { SessionView } from "./api";
 import { failureRemedy } from "./failure";
 
-const session = (reason: string, message = "it failed", phase = "failed") => ({
-  id: "k3m",
-  spec: { name: "work" },
-  status: {
-    phase,
-    message,
-    conditions: [
-      { type: "Ready", status: "False", reason: "Failed", message },
-      { type: "ConversationReady", status: "False", reason: "AgentExited", message },
-      { type: "PrerequisitesMet", status: "False", reason, message },
-    ],
-  },
-}) as unknown as SessionView;
+const session = (reason: string, message = "it failed", phase = "failed") =>
+  ({
+    id: "k3m",
+    spec: { name: "work" },
+    status: {
+      phase,
+      message,
+      conditions: [
+        { type: "Ready", status: "False", reason: "Failed", message },
+        { type: "ConversationReady", status: "False", reason: "AgentExited", message },
+        { type: "PrerequisitesMet", status: "False", reason, message },
+      ],
+    },
+  }) as unknown as SessionView;
 
 test("a remedy names the commands for this session", () => {
   assert.equal(

@@ -4,12 +4,37 @@ import { shellWord } from "./remedy";
 
 /** Reasons of a failed launch for which a degraded launch may succeed. */
 const DEGRADABLE = new Set([
-  "PrerequisiteFailed", "WaitTimedOut", "PluginNotLoaded", "PluginSuspended", "ProviderFailed", "ProviderNotGranted",
-  "ProviderAnswerInvalid", "ScriptNotApproved", "ScriptFailed", "ScriptTimedOut", "ScriptSyntaxError",
-  "ScriptInterpreterUnknown", "LoginShellFailed", "LoginShellTimedOut", "TerminalGone", "SecretUnavailable",
-  "GitMissing", "CloneFailed", "RepositoryLogin", "NoSuchBranch", "NoSuchRepository", "RepositoryTimedOut",
-  "PathTaken", "RepositoryUnreadable", "RepositoryBusy", "ResetFailed", "WorktreeFailed", "NoWorkflow",
-  "WorkflowInvalid", "WorkflowNotApproved", "WorkflowUnreadable",
+  "PrerequisiteFailed",
+  "WaitTimedOut",
+  "PluginNotLoaded",
+  "PluginSuspended",
+  "ProviderFailed",
+  "ProviderNotGranted",
+  "ProviderAnswerInvalid",
+  "ScriptNotApproved",
+  "ScriptFailed",
+  "ScriptTimedOut",
+  "ScriptSyntaxError",
+  "ScriptInterpreterUnknown",
+  "LoginShellFailed",
+  "LoginShellTimedOut",
+  "TerminalGone",
+  "SecretUnavailable",
+  "GitMissing",
+  "CloneFailed",
+  "RepositoryLogin",
+  "NoSuchBranch",
+  "NoSuchRepository",
+  "RepositoryTimedOut",
+  "PathTaken",
+  "RepositoryUnreadable",
+  "RepositoryBusy",
+  "ResetFailed",
+  "WorktreeFailed",
+  "NoWorkflow",
+  "WorkflowInvalid",
+  "WorkflowNotApproved",
+  "WorkflowUnreadable",
 ]);
 
 /** Words of a message about something that no launch leaves out. */
@@ -47,14 +72,20 @@ function repairOf(reason: string, session: string): string | undefined {
     case "InitializeFailed":
       return `check the command and the agent's version; ${events} shows the whole exchange`;
     case "InitializeTimedOut":
-      return "check that the command speaks the Agent Client Protocol on its standard input and output: many agents " +
-        `need a flag for it, such as --acp; then: ${resume}`;
+      return (
+        "check that the command speaks the Agent Client Protocol on its standard input and output: many agents " +
+        `need a flag for it, such as --acp; then: ${resume}`
+      );
     case "NotExecuted":
-      return "check the command with `agentctl agents`, and the PATH that it was looked for in with " +
-        `\`agentctl env ${session} --explain PATH\`; then: ${resume}`;
+      return (
+        "check the command with `agentctl agents`, and the PATH that it was looked for in with " +
+        `\`agentctl env ${session} --explain PATH\`; then: ${resume}`
+      );
     case "LoginShellTimedOut":
-      return "find what blocks the shell's start-up files, or raise environment.deadline; or begin with a terminal: " +
-        `\`agentctl run --env-from terminal\`; then: ${resume}`;
+      return (
+        "find what blocks the shell's start-up files, or raise environment.deadline; or begin with a terminal: " +
+        `\`agentctl run --env-from terminal\`; then: ${resume}`
+      );
     case "ScriptTimedOut":
       return `raise environment.deadline, or fix the script; then: ${resume}`;
     case "PrerequisiteFailed":

@@ -48,6 +48,7 @@ export const create = {
   submitting: "Creating…",
   cancel: "Cancel",
   clear: "Clear the form",
+  lost: "The answer did not arrive. Create the session again: the same request creates one session.",
   left: {
     title: "The session was created, but its title was refused.",
     prompt: "The session was created, but the prompt with its files was refused.",

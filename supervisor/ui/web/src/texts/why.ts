@@ -35,7 +35,8 @@ export const why = {
     at: "Environment of",
     moments: { created: "the first launch", last: "the last launch", now: "a launch now" },
     search: "Search variables",
-    shown: (shown: number, all: number) => (shown === all ? count(all, "variable") : `${shown} of ${count(all, "variable")}`),
+    shown: (shown: number, all: number) =>
+      shown === all ? count(all, "variable") : `${shown} of ${count(all, "variable")}`,
     more: (number: number) => `Show more, ${number} are left`,
     built: (launch: number) => `Launch ${launch}, built`,
     took: (time: string) => `in ${time}`,

@@ -34,7 +34,16 @@ const BLAMED: Partial<Record<string, keyof Draft>> = {
 
 /** Fields below "More", which opens if one of them is in use. */
 const MORE = [
-  "workspace", "offered", "options", "requires", "labels", "tags", "title", "name", "permissions", "terms",
+  "workspace",
+  "offered",
+  "options",
+  "requires",
+  "labels",
+  "tags",
+  "title",
+  "name",
+  "permissions",
+  "terms",
 ] as const;
 
 export function CreateForm({ hosts, created, cancelled }: Props): VNode | null {
@@ -113,11 +122,16 @@ function FormView({ hosts, host, draft, change, created, cancelled }: FormProps)
       <More form={form} host={host} agent={agent} offer={offer} />
       <div ref={box} tabIndex={-1} class="result">
         {refused && <ProblemView refused={refused} />}
+        {refused && isLost(refused) && <p>{create.lost}</p>}
         {left && <Left left={left} open={() => created(host.name, left.view.id)} />}
       </div>
       <p class="actions">
-        <button type="submit" class="primary" aria-disabled={busy}>{busy ? create.submitting : create.submit}</button>
-        <button type="button" onClick={cancelled}>{create.cancel}</button>
+        <button type="submit" class="primary" aria-disabled={busy}>
+          {busy ? create.submitting : create.submit}
+        </button>
+        <button type="button" onClick={cancelled}>
+          {create.cancel}
+        </button>
         <button
           type="button"
           onClick={() => {
@@ -132,6 +146,9 @@ function FormView({ hosts, host, draft, change, created, cancelled }: FormProps)
     </form>
   );
 }
+
+/** Returns whether the answer did not arrive, so that the session may exist. */
+const isLost = ({ problem: { status } }: Refused): boolean => status === 0 || status === 502 || status === 504;
 
 interface Creating {
   host: Host;
@@ -263,7 +280,9 @@ function Left({ left: { left }, open }: { left: Required<Created>; open: () => v
     <>
       <p role="alert">{create.left[left.step]}</p>
       <ProblemView refused={left.refused} />
-      <button type="button" onClick={leave}>{create.openSession}</button>
+      <button type="button" onClick={leave}>
+        {create.openSession}
+      </button>
     </>
   );
 }

@@ -37,33 +37,36 @@ export function useAgents(host: Host): Agent[] {
   return agents;
 }
 
+/** Options of an agent: undefined until they are known, and `none` if no session of the agent runs. */
+export type MaybeOffer = Offer | "none" | undefined;
+
 /** Returns the options of a running session of an agent. The endpoint knows the options of running agents only. */
-export function useOffer(host: Host, agent: string | undefined): Offer | undefined {
-  const [offer, setOffer] = useState<Offer>();
+export function useOffer(host: Host, agent: string | undefined): MaybeOffer {
+  const [offer, setOffer] = useState<MaybeOffer>();
   const running = [...host.sessions.all.value.values()].reverse();
   const session = running.find((brief) => brief.agent === agent && (brief.phase === "idle" || brief.phase === "busy"));
   const id = session?.id;
   useEffect(() => {
     let current = true;
-    setOffer(undefined);
+    setOffer(session === undefined && agent !== undefined ? "none" : undefined);
     if (session !== undefined) {
       options(host.base, session.id).then(
         (view) => current && setOffer({ session, options: view.options }),
         // Without the options any value can be typed.
-        () => undefined,
+        () => current && setOffer("none"),
       );
     }
     return () => {
       current = false;
     };
-  }, [host, id]);
+  }, [host, agent, id]);
   return offer;
 }
 
 interface Props {
   form: Form;
   agents: Agent[];
-  offer: Offer | undefined;
+  offer: MaybeOffer;
 }
 
 export function AgentFields({ form, agents, offer }: Props): VNode {
@@ -73,7 +76,6 @@ export function AgentFields({ form, agents, offer }: Props): VNode {
   const others = agents.filter(({ name }) => name !== ofDefault);
   // A stored draft can name an agent that has left the configuration. The refusal then names the agents.
   const isListed = agent === "" || others.some(({ name }) => name === agent);
-  const help = offer === undefined ? create.notOffered : create.offered(offer.session.name ?? offer.session.id);
   return (
     <div class="field">
       <div class="row">
@@ -90,10 +92,13 @@ export function AgentFields({ form, agents, offer }: Props): VNode {
         <OfferField form={form} name="mode" label={create.mode} offer={offer} />
         <OfferField form={form} name="model" label={create.model} offer={offer} />
       </div>
-      <Help id={`${form.ids}-offer`}>{visible(help)}</Help>
+      <Help id={`${form.ids}-offer`}>{offer !== undefined && visible(helpOf(offer))}</Help>
     </div>
   );
 }
+
+const helpOf = (offer: Offer | "none"): string =>
+  offer === "none" ? create.notOffered : create.offered(offer.session.name ?? offer.session.id);
 
 /** Returns what hinders an agent, in parentheses. */
 function remark({ login, program }: Agent): string {
@@ -103,9 +108,11 @@ function remark({ login, program }: Agent): string {
   return words === undefined ? "" : ` (${words})`;
 }
 
+const optionsOf = (offer: MaybeOffer): Option[] => (typeof offer === "object" ? offer.options : []);
+
 /** Returns the option for a mode or a model, by its category or else by its id. */
-export function offered(offer: Offer | undefined, name: "mode" | "model"): Option | undefined {
-  const all = offer?.options ?? [];
+function offered(offer: MaybeOffer, name: "mode" | "model"): Option | undefined {
+  const all = optionsOf(offer);
   return all.find(({ category }) => category === name) ?? all.find(({ id }) => id === name);
 }
 
@@ -113,7 +120,7 @@ interface OfferProps {
   form: Form;
   name: "mode" | "model";
   label: string;
-  offer: Offer | undefined;
+  offer: MaybeOffer;
 }
 
 function OfferField({ form: { blamed, change, draft, ids }, name, label, offer }: OfferProps): VNode {
@@ -132,10 +139,14 @@ function OfferField({ form: { blamed, change, draft, ids }, name, label, offer }
 }
 
 /** Fields for the options that have no field of their own. */
-export function OtherOptions({ form, offer }: { form: Form; offer: Offer | undefined }): VNode {
-  const { draft: { offered: chosen }, change, ids } = form;
+export function OtherOptions({ form, offer }: { form: Form; offer: MaybeOffer }): VNode {
+  const {
+    draft: { offered: chosen },
+    change,
+    ids,
+  } = form;
   const own = new Set([offered(offer, "mode"), offered(offer, "model")]);
-  const others = (offer?.options ?? []).filter((option) => !own.has(option));
+  const others = optionsOf(offer).filter((option) => !own.has(option));
   return (
     <>
       {others.map((option) => (

@@ -91,7 +91,11 @@ function useFinding(host: Host, directory: string): Finding | undefined {
 function FindingView({ finding, directory }: { finding: Finding; directory: string }): VNode | null {
   if ("refused" in finding) {
     const { detail, hint } = finding.refused.problem;
-    return <p class="mistake"><Words text={hint ? `${detail}; ${hint}` : detail} /></p>;
+    return (
+      <p class="mistake">
+        <Words text={hint ? `${detail}; ${hint}` : detail} />
+      </p>
+    );
   }
   // The path of a file is answered with the file as a script. The creation refuses such a path.
   const waiting = finding.scripts.filter(({ path, state }) => state !== "approved" && path !== directory);

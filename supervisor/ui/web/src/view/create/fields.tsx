@@ -46,7 +46,11 @@ export function TextField({ form, name, label, help, placeholder }: TextProps): 
         onInput={(event) => change({ [name]: event.currentTarget.value })}
       />
       {help && <Help id={id}>{help}</Help>}
-      {mistake && <p id={`${id}-mistake`} class="mistake" role="alert">{mistake}</p>}
+      {mistake && (
+        <p id={`${id}-mistake`} class="mistake" role="alert">
+          {mistake}
+        </p>
+      )}
     </div>
   );
 }
@@ -71,7 +75,11 @@ export function Choice<Name extends TextName>({ form, name, label, choices }: Ch
         aria-invalid={blamed === name}
         onChange={(event) => change({ [name]: event.currentTarget.value })}
       >
-        {choices.map(([value, text]) => <option key={value} value={value}>{text}</option>)}
+        {choices.map(([value, text]) => (
+          <option key={value} value={value}>
+            {text}
+          </option>
+        ))}
       </select>
     </div>
   );
@@ -79,7 +87,11 @@ export function Choice<Name extends TextName>({ form, name, label, choices }: Ch
 
 /** A description of a field. */
 export function Help({ id, children }: { id: string; children: ComponentChildren }): VNode {
-  return <p id={`${id}-help`} class="help">{children}</p>;
+  return (
+    <p id={`${id}-help`} class="help">
+      {children}
+    </p>
+  );
 }
 
 /** Returns the value of `aria-describedby` for the ids that are there. */

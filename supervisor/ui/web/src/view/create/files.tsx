@@ -71,7 +71,11 @@ export function Files({ ids, chosen }: { ids: string; chosen: ChosenFiles }): VN
         onChange={(event) => take(event.currentTarget)}
       />
       <Help id={id}>{create.filesHelp}</Help>
-      {refused !== undefined && <p class="mistake" role="alert">{visible(refused)}</p>}
+      {refused !== undefined && (
+        <p class="mistake" role="alert">
+          {visible(refused)}
+        </p>
+      )}
       {files.length > 0 && (
         <ul class="chosen-files">
           {files.map((file, index) => (

@@ -53,9 +53,17 @@ export function Requirements({ form, host, agent }: Props): VNode {
           />
         );
       })}
-      {all !== undefined && gone.map((name) => (
-        <Box key={name} name={name} chosen reason={undefined} outcome={undefined} choose={() => choose(name, false)} />
-      ))}
+      {all !== undefined &&
+        gone.map((name) => (
+          <Box
+            key={name}
+            name={name}
+            chosen
+            reason={undefined}
+            outcome={undefined}
+            choose={() => choose(name, false)}
+          />
+        ))}
     </fieldset>
   );
 }

@@ -27,7 +27,9 @@ export function Audit({ host, id }: Place): VNode {
           <input type="checkbox" checked={changing} onChange={(event) => setChanging(event.currentTarget.checked)} />
           {texts.changing}
         </label>
-        <Action busy={of.busy} run={() => of.load()}>{why.reload}</Action>
+        <Action busy={of.busy} run={() => of.load()}>
+          {why.reload}
+        </Action>
       </div>
       <Content of={of}>
         {({ records, unreadable }) => (
@@ -36,7 +38,9 @@ export function Audit({ host, id }: Place): VNode {
             <Calls id={id} records={changing ? records.filter(({ method }) => method !== "GET") : records} />
             {unreadable !== undefined && unreadable > 0 && <p class="warning">{texts.unreadable(unreadable)}</p>}
             {records.length >= limit && limit < MOST && (
-              <Action busy={of.busy} run={() => setLimit(Math.min(MOST, limit + PAGE))}>{texts.more}</Action>
+              <Action busy={of.busy} run={() => setLimit(Math.min(MOST, limit + PAGE))}>
+                {texts.more}
+              </Action>
             )}
           </>
         )}
@@ -50,13 +54,20 @@ function Calls({ id, records }: { id: string; records: Schemas["AuditRecord"][] 
     <ul class="calls">
       {records.toReversed().map((record) => (
         <li key={record.request} data-request={record.request}>
-          <span class="time"><When at={record.time} /></span>
+          <span class="time">
+            <When at={record.time} />
+          </span>
           <code dir="ltr" title={`${record.method} ${visible(record.path)}`}>
             {record.method} {visible(record.path.replace(`/v1/sessions/${id}`, "…"))}
           </code>
           <span>
             <span class={`outcome ${record.status < 400 ? "pass" : "fail"}`}>{record.status}</span>
-            {record.code && <> <code>{record.code}</code></>}
+            {record.code && (
+              <>
+                {" "}
+                <code>{record.code}</code>
+              </>
+            )}
           </span>
           <span class="aside">
             {visible(by(record.requester))}

@@ -28,9 +28,15 @@ export function Command({ text }: { text: string }): VNode {
   };
   return (
     <span class="runnable">
-      <code ref={code} dir="ltr">{visible(text)}</code>
-      <button type="button" onClick={() => void copy()} aria-label={`${why.copy}: ${text}`}>{why.copy}</button>
-      <span class="copied" role="status">{done}</span>
+      <code ref={code} dir="ltr">
+        {visible(text)}
+      </code>
+      <button type="button" onClick={() => void copy()} aria-label={`${why.copy}: ${text}`}>
+        {why.copy}
+      </button>
+      <span class="copied" role="status">
+        {done}
+      </span>
     </span>
   );
 }
@@ -49,5 +55,9 @@ export function Words({ text }: { text: string }): VNode {
 
 /** A remedy with its commands. */
 export function Remedy({ text }: { text: string }): VNode {
-  return <p class="remedy"><strong>{why.remedy}:</strong> <Words text={text} /></p>;
+  return (
+    <p class="remedy">
+      <strong>{why.remedy}:</strong> <Words text={text} />
+    </p>
+  );
 }

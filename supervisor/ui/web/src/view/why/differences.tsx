@@ -27,7 +27,11 @@ export function Differences(place: Place): VNode {
       <div class="controls">
         <label for={id}>{texts.choose}</label>
         <select id={id} value={pair} onChange={(event) => setPair(event.currentTarget.value as Pair)}>
-          {PAIRS.map((name) => <option key={name} value={name}>{texts.pairs[name]}</option>)}
+          {PAIRS.map((name) => (
+            <option key={name} value={name}>
+              {texts.pairs[name]}
+            </option>
+          ))}
         </select>
         {pair !== "terminal" && (
           <label class="check">
@@ -37,7 +41,9 @@ export function Differences(place: Place): VNode {
         )}
       </div>
       {pair === "terminal" ? (
-        <p>{texts.terminal} <Command text={`agentctl env ${shellWord(place.id)} --diff terminal`} /></p>
+        <p>
+          {texts.terminal} <Command text={`agentctl env ${shellWord(place.id)} --diff terminal`} />
+        </p>
       ) : (
         <Moments key={pair} place={place} pair={pair} values={values} />
       )}
@@ -55,7 +61,11 @@ function Moments({ place, pair, values }: Props): VNode {
   const [from, to] = pair.split(" ") as [EnvironmentMoment, EnvironmentMoment];
   const of = useLoad(() => difference(place.host.base, place.id, [from, to], values), String(values));
   // An environment of now runs scripts, so only a person asks for it again.
-  useEvents(place, (kind) => kind === "environment.built", () => to !== "now" && of.load());
+  useEvents(
+    place,
+    (kind) => kind === "environment.built",
+    () => to !== "now" && of.load(),
+  );
   return (
     <>
       <Content of={of}>
@@ -66,16 +76,24 @@ function Moments({ place, pair, values }: Props): VNode {
             <>
               <p role="status">{equal ? texts.none : texts.count(added.length, changed.length, removed.length)}</p>
               <ul class="entries">
-                {added.map((change) => <Change key={change.name} sign="added" change={change} />)}
-                {changed.map((change) => <Change key={change.name} sign="changed" change={change} />)}
-                {removed.map((change) => <Change key={change.name} sign="removed" change={change} />)}
+                {added.map((change) => (
+                  <Change key={change.name} sign="added" change={change} />
+                ))}
+                {changed.map((change) => (
+                  <Change key={change.name} sign="changed" change={change} />
+                ))}
+                {removed.map((change) => (
+                  <Change key={change.name} sign="removed" change={change} />
+                ))}
               </ul>
               {secrets.length > 0 && <p class="aside">{visible(texts.notCompared(secrets.join(", ")))}</p>}
             </>
           );
         }}
       </Content>
-      <Action busy={of.busy} run={() => of.load()}>{why.reload}</Action>
+      <Action busy={of.busy} run={() => of.load()}>
+        {why.reload}
+      </Action>
     </>
   );
 }
@@ -85,10 +103,17 @@ function Change({ sign, change }: { sign: Sign; change: Schemas["ChangeView"] })
   return (
     <li class={`change ${sign}`} data-change={name}>
       <p>
-        <span class="sign" aria-hidden="true">{SIGNS[sign]}</span>{" "}
-        <strong><code dir="ltr">{visible(name)}</code></strong> <span class="outcome">{texts.signs[sign]}</span>
+        <span class="sign" aria-hidden="true">
+          {SIGNS[sign]}
+        </span>{" "}
+        <strong>
+          <code dir="ltr">{visible(name)}</code>
+        </strong>{" "}
+        <span class="outcome">{texts.signs[sign]}</span>
       </p>
-      <p class="sides"><Side step={before} secret={secret} /> → <Side step={after} secret={secret} /></p>
+      <p class="sides">
+        <Side step={before} secret={secret} /> → <Side step={after} secret={secret} />
+      </p>
     </li>
   );
 }
@@ -102,7 +127,11 @@ function Side({ step, secret }: { step: Schemas["StepView"] | null | undefined; 
     <span class="side">
       {visible(step.provider)}
       {secret && <> ({why.secret})</>}
-      {value !== undefined && <code class="whole" dir="ltr">{visible(value)}</code>}
+      {value !== undefined && (
+        <code class="whole" dir="ltr">
+          {visible(value)}
+        </code>
+      )}
     </span>
   );
 }

@@ -24,7 +24,11 @@ interface Props extends Place {
 export function Dropped({ view, ...place }: Props): VNode {
   const [search, setSearch] = useState("");
   const of = useLoad(() => environment(place.host.base, place.id, "last", false), "");
-  useEvents(place, (kind) => kind === "environment.built", () => of.load());
+  useEvents(
+    place,
+    (kind) => kind === "environment.built",
+    () => of.load(),
+  );
   return (
     <>
       <label class="search">
@@ -34,12 +38,15 @@ export function Dropped({ view, ...place }: Props): VNode {
       <Content of={of}>
         {({ dropped }) => {
           const shown = dropped.filter(({ name, provider, reason, origin }) =>
-            matches(search, name, provider, reason, origin));
+            matches(search, name, provider, reason, origin),
+          );
           return (
             <>
               <p role="status">{texts.shown(shown.length, dropped.length)}</p>
               <ul class="entries">
-                {shown.map((one) => <Row key={one.name} dropped={one} place={place} view={view} />)}
+                {shown.map((one) => (
+                  <Row key={one.name} dropped={one} place={place} view={view} />
+                ))}
               </ul>
             </>
           );
@@ -54,7 +61,9 @@ function Row({ dropped, place, view }: { dropped: DroppedView; place: Place; vie
   return (
     <li data-dropped={dropped.name}>
       <p>
-        <strong><code dir="ltr">{visible(dropped.name)}</code></strong>{" "}
+        <strong>
+          <code dir="ltr">{visible(dropped.name)}</code>
+        </strong>{" "}
         <span class="aside">{visible(texts.by(dropped.provider, dropped.step))}</span>
       </p>
       {dropped.reason && <p dir="auto">{visible(dropped.reason)}</p>}
@@ -84,7 +93,12 @@ function Keep({ name, command, place, view }: KeepProps): VNode {
     // The pressed button is gone, and the focus must not be lost with it.
     if (shown !== undefined && !box.current?.contains(document.activeElement)) box.current?.focus();
   }, [shown]);
-  if (place.readOnly) return <p>{texts.command}: <Command text={command} /></p>;
+  if (place.readOnly)
+    return (
+      <p>
+        {texts.command}: <Command text={command} />
+      </p>
+    );
   const ask = async (wanted: Scope, dryRun: boolean) => {
     setBusy(true);
     setRefused(undefined);
@@ -104,9 +118,15 @@ function Keep({ name, command, place, view }: KeepProps): VNode {
   if (shown === undefined) {
     return (
       <>
-        <Action busy={busy} label={texts.showFor(name)} run={() => void ask(scope, true)}>{texts.show}</Action>
+        <Action busy={busy} label={texts.showFor(name)} run={() => void ask(scope, true)}>
+          {texts.show}
+        </Action>
         {refused && <ProblemView refused={refused} />}
-        {refused && <p>{texts.command}: <Command text={command} /></p>}
+        {refused && (
+          <p>
+            {texts.command}: <Command text={command} />
+          </p>
+        )}
       </>
     );
   }
@@ -123,9 +143,13 @@ function Keep({ name, command, place, view }: KeepProps): VNode {
         </select>
       </p>
       {refused ? <ProblemView refused={refused} /> : <Lines view={shown} />}
-      <p>{texts.command}: <Command text={`${command}${option(scope, view)}`} /></p>
+      <p>
+        {texts.command}: <Command text={`${command}${option(scope, view)}`} />
+      </p>
       {refused === undefined && shown.dry_run && shown.lines.length > 0 && (
-        <Action busy={busy} run={() => void ask(scope, false)}>{texts.write}</Action>
+        <Action busy={busy} run={() => void ask(scope, false)}>
+          {texts.write}
+        </Action>
       )}
     </div>
   );
@@ -143,12 +167,17 @@ function Lines({ view }: { view: Schemas["KeepView"] }): VNode {
   const failed = view.mistakes ?? [];
   return (
     <>
-      {first === undefined ? <p>{texts.already(visible(view.already.join(", ")))}</p> : (
+      {first === undefined ? (
+        <p>{texts.already(visible(view.already.join(", ")))}</p>
+      ) : (
         <pre class="lines" tabIndex={0} dir="ltr">
-          {visible(`${view.file}:${first.line}`)}{"\n"}
+          {visible(`${view.file}:${first.line}`)}
+          {"\n"}
           {view.lines.map(({ added, line, text }) => (
             <span key={`${added} ${line}`} class={added ? "added" : "removed"}>
-              {added ? "+" : "-"}{visible(text)}{"\n"}
+              {added ? "+" : "-"}
+              {visible(text)}
+              {"\n"}
             </span>
           ))}
         </pre>

@@ -27,19 +27,29 @@ export function Environment(place: Place): VNode {
   const ids = useId();
   const of = useLoad(() => environment(place.host.base, place.id, at, values), `${at} ${values}`);
   // An environment of now runs scripts, so only a person asks for it again.
-  useEvents(place, (kind) => kind.startsWith("environment."), () => at !== "now" && of.load());
+  useEvents(
+    place,
+    (kind) => kind.startsWith("environment."),
+    () => at !== "now" && of.load(),
+  );
   return (
     <>
       <div class="controls">
         <label for={`${ids}at`}>{texts.at}</label>
         <select id={`${ids}at`} value={at} onChange={(event) => setAt(event.currentTarget.value as EnvironmentMoment)}>
-          {MOMENTS.map((moment) => <option key={moment} value={moment}>{texts.moments[moment]}</option>)}
+          {MOMENTS.map((moment) => (
+            <option key={moment} value={moment}>
+              {texts.moments[moment]}
+            </option>
+          ))}
         </select>
         <label class="check">
           <input type="checkbox" checked={values} onChange={(event) => setValues(event.currentTarget.checked)} />
           {why.values}
         </label>
-        <Action busy={of.busy} run={() => of.load()}>{why.reload}</Action>
+        <Action busy={of.busy} run={() => of.load()}>
+          {why.reload}
+        </Action>
       </div>
       <label class="search">
         {texts.search}
@@ -55,27 +65,44 @@ export function Environment(place: Place): VNode {
 /** Returns whether every word is in the variable's name, provider, origin, or value. */
 export function matches(search: string, ...where: (string | null | undefined)[]): boolean {
   const text = where.join("\n").toLowerCase();
-  return search.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return search
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }
 
 function Variables({ view, search }: { view: View; search: string }): VNode {
   const [most, setMost] = useState(SHOWN);
   const shown = view.variables.filter((variable) =>
-    matches(search, variable.name, variable.provider, variable.origin, plain(variable)));
+    matches(search, variable.name, variable.provider, variable.origin, plain(variable)),
+  );
   return (
     <>
       <p class="aside">
         {texts.built(view.launch)} <When at={view.captured} />{" "}
         {view.duration_us != null && texts.took(took(view.duration_us / 1e6))}
       </p>
-      {view.without && view.without.length > 0 && <><p>{texts.without}</p><Parts parts={view.without} /></>}
-      {view.missing?.map(({ name }) => <p key={name} class="warning">{texts.missing(visible(name))}</p>)}
+      {view.without && view.without.length > 0 && (
+        <>
+          <p>{texts.without}</p>
+          <Parts parts={view.without} />
+        </>
+      )}
+      {view.missing?.map(({ name }) => (
+        <p key={name} class="warning">
+          {texts.missing(visible(name))}
+        </p>
+      ))}
       <p role="status">{texts.shown(shown.length, view.variables.length)}</p>
       <ul class="variables">
-        {shown.slice(0, most).map((variable) => <Row key={variable.name} variable={variable} />)}
+        {shown.slice(0, most).map((variable) => (
+          <Row key={variable.name} variable={variable} />
+        ))}
       </ul>
       {shown.length > most && (
-        <button type="button" onClick={() => setMost(most + SHOWN)}>{texts.more(shown.length - most)}</button>
+        <button type="button" onClick={() => setMost(most + SHOWN)}>
+          {texts.more(shown.length - most)}
+        </button>
       )}
       <Scripts scripts={view.scripts ?? []} />
     </>
@@ -90,9 +117,15 @@ function Row({ variable }: { variable: Variable }): VNode {
     <li data-variable={variable.name}>
       <details open={open} onToggle={(event) => setOpen(event.currentTarget.open)}>
         <summary>
-          <code class="name" dir="ltr">{visible(variable.name)}</code>
+          <code class="name" dir="ltr">
+            {visible(variable.name)}
+          </code>
           <span class="provider">{visible(variable.provider)}</span>
-          {value !== undefined && <code class="value" dir="ltr">{visible(value)}</code>}
+          {value !== undefined && (
+            <code class="value" dir="ltr">
+              {visible(value)}
+            </code>
+          )}
         </summary>
         {open && <Explanation variable={variable} />}
       </details>
@@ -109,7 +142,9 @@ function Explanation({ variable }: { variable: Variable }): VNode {
       <StepFacts step={variable} secret={secret} named={named_secret ?? undefined} />
       {earlier.map((step, index) => (
         <div key={`${name} ${index}`} class="before">
-          <p><strong>{texts.before}</strong></p>
+          <p>
+            <strong>{texts.before}</strong>
+          </p>
           <StepFacts step={step} secret={secret} />
         </div>
       ))}
@@ -126,15 +161,49 @@ export function StepFacts({ step, secret, named }: { step: Step | Variable; secr
     <dl class="fact-list">
       <div>
         <dt>{removed ? texts.removedBy : texts.setBy}</dt>
-        <dd>{visible(texts.step(step.provider, step.step))}{reason && <>: {visible(reason)}</>}</dd>
+        <dd>
+          {visible(texts.step(step.provider, step.step))}
+          {reason && <>: {visible(reason)}</>}
+        </dd>
       </div>
-      {step.origin && <div><dt>{texts.origin}</dt><dd><code dir="ltr">{visible(step.origin)}</code></dd></div>}
-      {secret && <div><dt>{texts.value}</dt><dd>{named === undefined ? why.secret : texts.named(named)}</dd></div>}
-      {!secret && !removed && value !== undefined && (
-        <div><dt>{texts.value}</dt><dd><code class="whole" dir="ltr">{visible(value)}</code></dd></div>
+      {step.origin && (
+        <div>
+          <dt>{texts.origin}</dt>
+          <dd>
+            <code dir="ltr">{visible(step.origin)}</code>
+          </dd>
+        </div>
       )}
-      {step.file && <div><dt>{texts.file}</dt><dd>{texts.fileSize(step.file.size, step.file.digest)}</dd></div>}
-      {step.expires_at && <div><dt>{texts.expires}</dt><dd><When at={step.expires_at} /></dd></div>}
+      {secret && (
+        <div>
+          <dt>{texts.value}</dt>
+          <dd>{named === undefined ? why.secret : texts.named(named)}</dd>
+        </div>
+      )}
+      {!secret && !removed && value !== undefined && (
+        <div>
+          <dt>{texts.value}</dt>
+          <dd>
+            <code class="whole" dir="ltr">
+              {visible(value)}
+            </code>
+          </dd>
+        </div>
+      )}
+      {step.file && (
+        <div>
+          <dt>{texts.file}</dt>
+          <dd>{texts.fileSize(step.file.size, step.file.digest)}</dd>
+        </div>
+      )}
+      {step.expires_at && (
+        <div>
+          <dt>{texts.expires}</dt>
+          <dd>
+            <When at={step.expires_at} />
+          </dd>
+        </div>
+      )}
     </dl>
   );
 }
@@ -164,7 +233,11 @@ function Scripts({ scripts }: { scripts: Schemas["ScriptRun"][] }): VNode {
                 {run.status == null ? texts.scriptCached : texts.scriptStatus(run.status)}
               </span>
             </p>
-            {run.warnings?.map((warning, index) => <p key={index} class="warning">{visible(warning)}</p>)}
+            {run.warnings?.map((warning, index) => (
+              <p key={index} class="warning">
+                {visible(warning)}
+              </p>
+            ))}
             {run.stderr && run.stderr.length > 0 && <pre tabIndex={0}>{visible(run.stderr.join("\n"))}</pre>}
           </li>
         ))}
@@ -175,19 +248,31 @@ function Scripts({ scripts }: { scripts: Schemas["ScriptRun"][] }): VNode {
 
 function Warnings(place: Place): VNode {
   const of = useLoad(() => validation(place.host.base, place.id), "");
-  useEvents(place, (kind) => kind === "environment.built", () => of.load());
+  useEvents(
+    place,
+    (kind) => kind === "environment.built",
+    () => of.load(),
+  );
   return (
     <Content of={of}>
-      {({ warnings }) => warnings.length === 0 ? <p>{texts.noWarnings}</p> : (
-        <ul class="entries">
-          {warnings.map(({ reason, path, message }, index) => (
-            <li key={index} class="look">
-              <p><code>{visible(reason)}</code> <code dir="ltr">{visible(path)}</code></p>
-              <p><Words text={message} /></p>
-            </li>
-          ))}
-        </ul>
-      )}
+      {({ warnings }) =>
+        warnings.length === 0 ? (
+          <p>{texts.noWarnings}</p>
+        ) : (
+          <ul class="entries">
+            {warnings.map(({ reason, path, message }, index) => (
+              <li key={index} class="look">
+                <p>
+                  <code>{visible(reason)}</code> <code dir="ltr">{visible(path)}</code>
+                </p>
+                <p>
+                  <Words text={message} />
+                </p>
+              </li>
+            ))}
+          </ul>
+        )
+      }
     </Content>
   );
 }

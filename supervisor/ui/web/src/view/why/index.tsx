@@ -30,14 +30,30 @@ export function WhyPanels({ host, id, view, readOnly }: Props): VNode {
       <Panel name="state" title={why.state.title}>
         {() => (view === undefined ? <p role="status">{why.loading}</p> : <State view={view} />)}
       </Panel>
-      <Panel name="prerequisites" title={why.prerequisites.title}>{() => <Prerequisites {...place} />}</Panel>
-      <Panel name="environment" title={why.environment.title}>{() => <Environment {...place} />}</Panel>
-      <Panel name="differences" title={why.differences.title}>{() => <Differences {...place} />}</Panel>
-      <Panel name="dropped" title={why.dropped.title}>{() => <Dropped {...place} view={view} />}</Panel>
-      <Panel name="snapshot" title={why.snapshot.title}>{() => <Snapshot {...place} />}</Panel>
-      <Panel name="plugins" title={why.plugins.title}>{() => <Plugins {...place} />}</Panel>
-      <Panel name="audit" title={why.audit.title}>{() => <Audit {...place} />}</Panel>
-      <Panel name="doctor" title={why.doctor.title}>{() => <Doctor {...place} />}</Panel>
+      <Panel name="prerequisites" title={why.prerequisites.title}>
+        {() => <Prerequisites {...place} />}
+      </Panel>
+      <Panel name="environment" title={why.environment.title}>
+        {() => <Environment {...place} />}
+      </Panel>
+      <Panel name="differences" title={why.differences.title}>
+        {() => <Differences {...place} />}
+      </Panel>
+      <Panel name="dropped" title={why.dropped.title}>
+        {() => <Dropped {...place} view={view} />}
+      </Panel>
+      <Panel name="snapshot" title={why.snapshot.title}>
+        {() => <Snapshot {...place} />}
+      </Panel>
+      <Panel name="plugins" title={why.plugins.title}>
+        {() => <Plugins {...place} />}
+      </Panel>
+      <Panel name="audit" title={why.audit.title}>
+        {() => <Audit {...place} />}
+      </Panel>
+      <Panel name="doctor" title={why.doctor.title}>
+        {() => <Doctor {...place} />}
+      </Panel>
     </div>
   );
 }

@@ -31,7 +31,9 @@ export function Panel({ name, title, children }: { name: string; title: string; 
   };
   return (
     <details class="panel" data-panel={name} open={open} onToggle={(event) => toggle(event.currentTarget.open)}>
-      <summary><h2>{title}</h2></summary>
+      <summary>
+        <h2>{title}</h2>
+      </summary>
       {open && <div class="body">{children()}</div>}
     </details>
   );
@@ -104,7 +106,9 @@ interface ActionProps {
 /** A button that does nothing while its last action goes on. It keeps the focus, which a disabled one would lose. */
 export function Action({ busy, label, run, children }: ActionProps): VNode {
   return (
-    <button type="button" aria-disabled={busy} aria-label={label} onClick={() => busy || run()}>{children}</button>
+    <button type="button" aria-disabled={busy} aria-label={label} onClick={() => busy || run()}>
+      {children}
+    </button>
   );
 }
 

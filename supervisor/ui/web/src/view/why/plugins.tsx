@@ -23,7 +23,11 @@ export function Plugins({ host, id }: Place): VNode {
   const of = useLoad(load, "");
   return (
     <>
-      <p><Action busy={of.busy} run={() => of.load()}>{why.reload}</Action></p>
+      <p>
+        <Action busy={of.busy} run={() => of.load()}>
+          {why.reload}
+        </Action>
+      </p>
       <Content of={of}>
         {([{ plugins: all }, durations, { prerequisites: checks }, view]) => {
           const providers = new Set(view && [...view.variables, ...view.dropped].map(({ provider }) => provider));
@@ -70,18 +74,35 @@ function Row({ plugin, durations, checks, mine }: Props): VNode {
         {mine && <span class="aside">{texts.mine}</span>}
       </p>
       {summary && <p dir="auto">{visible(summary)}</p>}
-      {problem && <p class="warning"><Words text={problem.detail} /></p>}
-      {problem?.hint && <p class="advice"><strong>{why.hint}:</strong> <Words text={problem.hint} /></p>}
+      {problem && (
+        <p class="warning">
+          <Words text={problem.detail} />
+        </p>
+      )}
+      {problem?.hint && (
+        <p class="advice">
+          <strong>{why.hint}:</strong> <Words text={problem.hint} />
+        </p>
+      )}
       <p class="durations">
         {texts.calls(calls, failures)}
-        {durations && <>, {texts.mean(took(durations.mean))}, {mostly(durations)}</>}
-        {checks.map(({ name: check, report }) => (
-          report && <span key={check}>, {texts.check(visible(check), took(report.took_ms / 1000))}</span>
-        ))}
+        {durations && (
+          <>
+            , {texts.mean(took(durations.mean))}, {mostly(durations)}
+          </>
+        )}
+        {checks.map(
+          ({ name: check, report }) =>
+            report && <span key={check}>, {texts.check(visible(check), took(report.took_ms / 1000))}</span>,
+        )}
       </p>
       <dl class="fact-list">
         <Entry name={texts.lastFailure}>
-          {failure && <><Words text={failure.message} /> (<When at={failure.at} />)</>}
+          {failure && (
+            <>
+              <Words text={failure.message} /> (<When at={failure.at} />)
+            </>
+          )}
         </Entry>
         <Entry name={texts.usedBy}>{visible(plugin.used_by.join(", "))}</Entry>
         <Entry name={texts.source}>{visible(plugin.declared_in ?? plugin.source)}</Entry>
@@ -97,4 +118,6 @@ function Row({ plugin, durations, checks, mine }: Props): VNode {
 const mostly = ({ most }: Durations): string => (most === Infinity ? texts.slow : texts.most(took(most)));
 
 const granted = (grant: Plugin["grant"]): string =>
-  Object.entries(grant).map(([capability, patterns]) => [capability, patterns.join(" ")].join(" ").trim()).join(", ");
+  Object.entries(grant)
+    .map(([capability, patterns]) => [capability, patterns.join(" ")].join(" ").trim())
+    .join(", ");

@@ -20,7 +20,11 @@ const LONGEST = 60_000;
 
 export function Prerequisites(place: Place): VNode {
   const of = useLoad(() => prerequisites(place.host.base, place.id), "");
-  useEvents(place, (kind) => kind.startsWith("prerequisites.") || kind === "session.state", () => of.load());
+  useEvents(
+    place,
+    (kind) => kind.startsWith("prerequisites.") || kind === "session.state",
+    () => of.load(),
+  );
   useNextCheck(of);
   return (
     <>
@@ -32,9 +36,17 @@ export function Prerequisites(place: Place): VNode {
         </p>
       )}
       <Content of={of}>
-        {({ prerequisites: all }) => all.length === 0 ? <p>{texts.none}</p> : (
-          <ul class="entries">{all.map((one) => <Row key={one.name} prerequisite={one} />)}</ul>
-        )}
+        {({ prerequisites: all }) =>
+          all.length === 0 ? (
+            <p>{texts.none}</p>
+          ) : (
+            <ul class="entries">
+              {all.map((one) => (
+                <Row key={one.name} prerequisite={one} />
+              ))}
+            </ul>
+          )
+        }
       </Content>
     </>
   );
@@ -70,15 +82,28 @@ function Row({ prerequisite }: { prerequisite: View }): VNode {
           {outcome === undefined ? texts.never : why.outcomes[outcome]}
         </span>
       </p>
-      {problem && <p class="warning"><Words text={problem} /></p>}
+      {problem && (
+        <p class="warning">
+          <Words text={problem} />
+        </p>
+      )}
       {report && <p dir="auto">{visible(report.summary)}</p>}
       {report && bad && <p class="aside">{onFailure === "warn" ? texts.warns : texts.fails}</p>}
       <Facts facts={report?.facts} />
       {report?.remedy && <Remedy text={report.remedy} />}
       <p class="aside">
-        {report && <>{texts.checked} <When at={report.checked_at} />, {texts.took(report.took_ms)}</>}
-        {next && <>, {texts.next} <When at={next} /></>}
-        {" · "}{texts.by(visible(plugin))}
+        {report && (
+          <>
+            {texts.checked} <When at={report.checked_at} />, {texts.took(report.took_ms)}
+          </>
+        )}
+        {next && (
+          <>
+            , {texts.next} <When at={next} />
+          </>
+        )}
+        {" · "}
+        {texts.by(visible(plugin))}
       </p>
     </li>
   );

@@ -10,18 +10,30 @@ export function ProblemView({ refused }: { refused: Refused }): VNode {
   const problem: Partial<Schemas["Problem"]> & Pick<Schemas["Problem"], "code" | "detail"> = refused.problem;
   return (
     <div class="problem" role="alert" data-code={problem.code}>
-      <p class="detail"><Words text={problem.detail} /></p>
-      {problem.prerequisites?.map((report) => <Report key={report.name} report={report} />)}
+      <p class="detail">
+        <Words text={problem.detail} />
+      </p>
+      {problem.prerequisites?.map((report) => (
+        <Report key={report.name} report={report} />
+      ))}
       {problem.mistakes && <Mistakes mistakes={problem.mistakes} />}
       {problem.reasons && (
         <ul>
           {problem.reasons.map((reason) => (
-            <li key={reason.code}>{visible(reason.detail)} {reason.hint && <Words text={reason.hint} />}</li>
+            <li key={reason.code}>
+              {visible(reason.detail)} {reason.hint && <Words text={reason.hint} />}
+            </li>
           ))}
         </ul>
       )}
-      {problem.hint && <p class="advice"><strong>{why.hint}:</strong> <Words text={problem.hint} /></p>}
-      <p class="code">{why.code}: <code>{problem.code}</code></p>
+      {problem.hint && (
+        <p class="advice">
+          <strong>{why.hint}:</strong> <Words text={problem.hint} />
+        </p>
+      )}
+      <p class="code">
+        {why.code}: <code>{problem.code}</code>
+      </p>
     </div>
   );
 }
@@ -30,7 +42,9 @@ export function ProblemView({ refused }: { refused: Refused }): VNode {
 export function Report({ report }: { report: Schemas["CheckReport"] }): VNode {
   return (
     <div class="report">
-      <p><strong>{visible(report.name)}</strong> ({report.outcome}): {visible(report.summary)}</p>
+      <p>
+        <strong>{visible(report.name)}</strong> ({report.outcome}): {visible(report.summary)}
+      </p>
       <Facts facts={report.facts} />
       {report.remedy && <Remedy text={report.remedy} />}
     </div>
@@ -43,7 +57,10 @@ export function Facts({ facts }: { facts: Schemas["Fact"][] | undefined }): VNod
   return (
     <dl class="fact-list">
       {facts.map(({ name, value }, index) => (
-        <div key={index}><dt dir="auto">{visible(name)}</dt><dd dir="auto">{visible(value)}</dd></div>
+        <div key={index}>
+          <dt dir="auto">{visible(name)}</dt>
+          <dd dir="auto">{visible(value)}</dd>
+        </div>
       ))}
     </dl>
   );
@@ -51,7 +68,13 @@ export function Facts({ facts }: { facts: Schemas["Fact"][] | undefined }): VNod
 
 /** Mistakes of the configuration with their places. */
 export function Mistakes({ mistakes }: { mistakes: Schemas["Mistake"][] }): VNode {
-  return <ul>{mistakes.map((mistake, index) => <MistakeView key={index} mistake={mistake} />)}</ul>;
+  return (
+    <ul>
+      {mistakes.map((mistake, index) => (
+        <MistakeView key={index} mistake={mistake} />
+      ))}
+    </ul>
+  );
 }
 
 function MistakeView({ mistake }: { mistake: Schemas["Mistake"] }): VNode {

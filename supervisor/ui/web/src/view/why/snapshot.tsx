@@ -20,20 +20,30 @@ export function Snapshot({ host, readOnly }: Place): VNode {
   return (
     <>
       <p class="controls">
-        <Action busy={of.busy} run={() => of.load()}>{why.reload}</Action>
+        <Action busy={of.busy} run={() => of.load()}>
+          {why.reload}
+        </Action>
         {!readOnly && (
-          <Action busy={of.busy} run={() => of.load(() => refreshSnapshots(host.base))}>{texts.refresh}</Action>
+          <Action busy={of.busy} run={() => of.load(() => refreshSnapshots(host.base))}>
+            {texts.refresh}
+          </Action>
         )}
       </p>
       <Content of={of}>
         {({ login_shells: shells, terminals }) => (
           <>
             {shells.length === 0 && <p>{texts.none}</p>}
-            <ul class="entries">{shells.map((one, index) => <Shell key={index} snapshot={one} />)}</ul>
+            <ul class="entries">
+              {shells.map((one, index) => (
+                <Shell key={index} snapshot={one} />
+              ))}
+            </ul>
             {terminals.length > 0 && <h3>{texts.terminals}</h3>}
             <ul class="entries">
               {terminals.map(({ id, variables, captured }) => (
-                <li key={id}><code>{visible(id)}</code>: {texts.terminal(variables)} <When at={captured} /></li>
+                <li key={id}>
+                  <code>{visible(id)}</code>: {texts.terminal(variables)} <When at={captured} />
+                </li>
               ))}
             </ul>
           </>
@@ -49,18 +59,22 @@ function Shell({ snapshot }: { snapshot: Login }): VNode {
   return (
     <li data-state={state} class={good ? "fine" : "look"}>
       <p>
-        <strong><code dir="ltr">{visible(snapshot.shell)}</code></strong>{" "}
+        <strong>
+          <code dir="ltr">{visible(snapshot.shell)}</code>
+        </strong>{" "}
         <span class={`outcome ${good ? "pass" : "warn"}`}>{texts.states[state]}</span>
       </p>
-      {snapshot.reason && <p class="warning"><Words text={snapshot.reason} /></p>}
+      {snapshot.reason && (
+        <p class="warning">
+          <Words text={snapshot.reason} />
+        </p>
+      )}
       <dl class="fact-list">
         <Entry name={texts.quality}>{quality && texts.qualities[quality]}</Entry>
         <Entry name={texts.age}>{snapshot.age_seconds != null && age(snapshot.age_seconds)}</Entry>
         <Entry name={texts.captured}>{snapshot.captured && <When at={snapshot.captured} />}</Entry>
         <Entry name={texts.expires}>{snapshot.expires && <When at={snapshot.expires} />}</Entry>
-        <Entry name={texts.took}>
-          {snapshot.last_duration_ms != null && took(snapshot.last_duration_ms / 1000)}
-        </Entry>
+        <Entry name={texts.took}>{snapshot.last_duration_ms != null && took(snapshot.last_duration_ms / 1000)}</Entry>
         <Entry name={texts.directory}>{snapshot.directory && visible(snapshot.directory)}</Entry>
         <Entry name={texts.home}>{visible(snapshot.home)}</Entry>
         <Entry name={texts.variables}>{String(snapshot.variables)}</Entry>
@@ -74,7 +88,9 @@ function Shell({ snapshot }: { snapshot: Login }): VNode {
       {!snapshot.complete && <p class="warning">{texts.incomplete}</p>}
       <details class="more">
         <summary>{texts.files(snapshot.files.length)}</summary>
-        <pre tabIndex={0} dir="ltr">{visible(snapshot.files.join("\n"))}</pre>
+        <pre tabIndex={0} dir="ltr">
+          {visible(snapshot.files.join("\n"))}
+        </pre>
       </details>
     </li>
   );
@@ -83,7 +99,12 @@ function Shell({ snapshot }: { snapshot: Login }): VNode {
 /** One entry of a list of facts. Without a value there is none. */
 export function Entry({ name, children }: { name: string; children: ComponentChildren }): VNode | null {
   if (children === undefined || children === null || children === false || children === "") return null;
-  return <div><dt>{name}</dt><dd dir="auto">{children}</dd></div>;
+  return (
+    <div>
+      <dt>{name}</dt>
+      <dd dir="auto">{children}</dd>
+    </div>
+  );
 }
 
 function Names({ name, names }: { name: string; names: string[] | undefined }): VNode {

@@ -12,7 +12,11 @@ type Condition = Schemas["Condition"];
 
 /** Conditions that are a finding while they are true. Every other condition is one unless it is true. */
 const FINDINGS: readonly string[] = [
-  "AuthenticationRequired", "RateLimited", "EnvironmentDrifted", "Degraded", "NeedsAttention",
+  "AuthenticationRequired",
+  "RateLimited",
+  "EnvironmentDrifted",
+  "Degraded",
+  "NeedsAttention",
 ];
 
 /** Returns whether a condition needs a look. */
@@ -30,9 +34,14 @@ export function State({ view }: { view: SessionView }): VNode {
       <dl class="fact-list">
         <div>
           <dt>{why.state.phase}</dt>
-          <dd><span class={`badge ${phase}`}>{phase}</span> {message && <Words text={message} />}</dd>
+          <dd>
+            <span class={`badge ${phase}`}>{phase}</span> {message && <Words text={message} />}
+          </dd>
         </div>
-        <div><dt>{why.state.launches}</dt><dd>{launches}</dd></div>
+        <div>
+          <dt>{why.state.launches}</dt>
+          <dd>{launches}</dd>
+        </div>
       </dl>
       {cure !== undefined && <Remedy text={cure} />}
       {degraded && degraded.length > 0 && (
@@ -41,7 +50,9 @@ export function State({ view }: { view: SessionView }): VNode {
           <Parts parts={degraded} />
         </>
       )}
-      {open.length === 0 ? <p>{why.state.noneOpen}</p> : (
+      {open.length === 0 ? (
+        <p>{why.state.noneOpen}</p>
+      ) : (
         <>
           <h3>{why.state.open}</h3>
           <Conditions conditions={open} />
@@ -65,9 +76,15 @@ function Conditions({ conditions }: { conditions: Condition[] }): VNode {
           <p>
             <strong>{condition.type}</strong> <span class="outcome">{why.state.statuses[condition.status]}</span>{" "}
             <code>{visible(condition.reason)}</code>{" "}
-            <span class="aside">{why.state.since} <When at={condition.last_transition_time} /></span>
+            <span class="aside">
+              {why.state.since} <When at={condition.last_transition_time} />
+            </span>
           </p>
-          {condition.message && <p><Words text={condition.message} /></p>}
+          {condition.message && (
+            <p>
+              <Words text={condition.message} />
+            </p>
+          )}
         </li>
       ))}
     </ul>
@@ -79,7 +96,12 @@ export function Parts({ parts }: { parts: Schemas["DegradedPart"][] }): VNode {
   return (
     <ul class="entries">
       {parts.map(({ kind, name, message }) => (
-        <li key={`${kind} ${name}`}><strong>{kind} {visible(name)}</strong>: <Words text={message} /></li>
+        <li key={`${kind} ${name}`}>
+          <strong>
+            {kind} {visible(name)}
+          </strong>
+          : <Words text={message} />
+        </li>
       ))}
     </ul>
   );

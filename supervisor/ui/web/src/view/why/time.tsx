@@ -45,5 +45,9 @@ export function took(seconds: number): string {
 export function When({ at }: { at: string }): VNode {
   const distance = (new Date(at).getTime() - useClock()) / 1000;
   const words = distance > 0 ? why.within(age(distance)) : why.ago(age(-distance));
-  return <time dateTime={at} title={at}>{words}</time>;
+  return (
+    <time dateTime={at} title={at}>
+      {words}
+    </time>
+  );
 }
