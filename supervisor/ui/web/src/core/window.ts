@@ -12,11 +12,13 @@ import { answer, call, session, type Base } from "./api";
 import { Conversation, type Event, type Gap } from "./conversation";
 import { Stream, type Connection } from "./stream";
 
-/** Number of records of the first answer. It is small, because single records can have megabytes. */
-const FIRST = 16;
+/** Number of records of the first answer. It is small, because single records can have megabytes. Pages grow from it. */
+const FIRST = 8;
 /** Records that the beginning and each older page should have, and the bytes at which less is enough. */
 const PAGE = 200;
 const PAGE_BYTES = 256 << 10;
+/** Milliseconds without a record after which a first answer with fewer records counts as whole. */
+const SHORT = 200;
 /** Number of missed records above which a reconnection begins anew with the last ones. */
 const MISSED = 1_000;
 /** Milliseconds between two drawings while records stream. */
@@ -43,7 +45,14 @@ export class Window {
   private stream: Stream<Event> | undefined;
   private scheduled = false;
   private closed = false;
+  /** Length of a record, as of the last ones. */
   private average = 1_000;
+  private step = FIRST;
+  /** Number of records of the first answer that have not come yet. */
+  private awaited = 0;
+  private timer: ReturnType<typeof setTimeout> | undefined;
+  /** Sum of the lengths of the records that were read at the beginning. */
+  private bytes = 0;
   private gap: Gap | undefined;
 
   constructor(
@@ -111,7 +120,7 @@ export class Window {
       this.gap = undefined;
     }
     if (!this.conversation.append(event, length)) return;
-    this.average += (length - this.average) / 50;
+    this.average += (length - this.average) / FIRST;
     if (this.conversation.isFull()) {
       if (this.follows) {
         this.conversation.shortenFront();
@@ -121,7 +130,8 @@ export class Window {
       }
     }
     this.change();
-    if (isFirst) void this.fill();
+    if (isFirst) [this.awaited, this.bytes] = [FIRST, 0];
+    if (this.awaited > 0) this.began(length);
   }
 
   private detach(): void {
@@ -136,9 +146,22 @@ export class Window {
     return status.last_seq - cursor > MISSED ? undefined : cursor;
   }
 
-  /** Reads older records until the beginning has the length of a page. */
+  /** Counts a record of the first answer, and reads older ones after the last. A short journal has fewer. */
+  private began(length: number): void {
+    this.bytes += length;
+    this.awaited -= 1;
+    clearTimeout(this.timer);
+    const whole = () => {
+      this.awaited = 0;
+      void this.fill();
+    };
+    if (this.awaited === 0) whole();
+    else this.timer = setTimeout(whole, SHORT);
+  }
+
+  /** Reads older records until the beginning has the length of a page, in records or in bytes. */
   private async fill(): Promise<void> {
-    while (!this.closed && this.older.value && this.conversation.size < PAGE && this.conversation.bytes < PAGE_BYTES) {
+    while (!this.closed && this.older.value && this.conversation.size < PAGE && this.bytes < PAGE_BYTES) {
       if (!(await this.load().catch(() => false))) return;
     }
   }
@@ -198,15 +221,20 @@ export class Window {
     this.change();
   }
 
-  /** Returns the number of records of a page: fewer if they are large. */
+  /** Returns the number of records of the next page: twice that of the last one, and fewer if records are large. */
   private limit(): number {
-    return Math.max(4, Math.min(2 * PAGE, Math.round(PAGE_BYTES / this.average)));
+    this.step = Math.max(FIRST / 2, Math.min(2 * this.step, 2 * PAGE, Math.round(PAGE_BYTES / this.average)));
+    return this.step;
   }
 
   private async page(before: number, limit: number): Promise<Line[]> {
     const response = await fetch(this.base + session(this.id, `/events?before=${before}&limit=${limit}`));
     if (!response.ok) await answer(response);
     const lines = (await response.text()).split("\n").filter(Boolean);
+    for (const { length } of lines) {
+      this.average += (length - this.average) / (2 * FIRST);
+      this.bytes += length;
+    }
     return lines.map((line) => ({ event: JSON.parse(line) as Event, length: line.length }));
   }
 

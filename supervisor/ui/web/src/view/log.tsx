@@ -84,6 +84,7 @@ export function Log({ part, session, reply, since }: Props): VNode {
         aria-label={texts.conversation.region}
         aria-live="off"
       >
+        {part.conversation.last === 0 && <p class="hint">{texts.conversation.loading}</p>}
         {!part.older.value && start === 0 && <p class="hint">{texts.conversation.begin}</p>}
         <Items items={items.slice(start, end)} session={session} reply={reply} since={since} />
       </div>
