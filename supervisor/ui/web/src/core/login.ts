@@ -1,7 +1,7 @@
 /** The page's own session with `agentctl ui`: its login, the hosts, and what the page may do. */
 import { signal } from "@preact/signals";
 
-import { call, Refused } from "./api";
+import { call, Refused, signedOut } from "./api";
 import { Sessions } from "./store";
 
 /** The answer of `GET /ui/info`. */
@@ -60,6 +60,7 @@ export async function open(): Promise<boolean> {
     });
     for (const { name, sessions } of before.values())
       if (!info.hosts.some((host) => host.name === name)) sessions.close();
+    signedOut.value = undefined;
     login.value = { state: "in", info };
     for (const { sessions } of hosts.value) sessions.open();
     return true;

@@ -153,7 +153,7 @@ export class Sessions {
         break;
       default:
     }
-    if (id !== undefined && NEWS.has(event.kind)) this.add(id, { news: event.time });
+    if (id !== undefined && NEWS.has(event.kind)) this.add([[id, { news: event.time }]]);
     const count = id === undefined ? undefined : this.counts.get(id);
     if (count !== undefined && event.kind !== "session.state") count.value += 1;
     for (const listener of this.listeners) listener(event);
@@ -177,8 +177,9 @@ export class Sessions {
     try {
       const path = "/v1/sessions?fields=id,title,status.idle_since,status.ended_at";
       const { sessions } = await call<{ sessions: Item[] }>(this.base, "get", path);
-      for (const { id, title, status } of sessions)
-        this.add(id, { title, news: later(status?.idle_since, status?.ended_at) });
+      const known = ({ id, title, status }: Item) =>
+        [id, { title, news: later(status?.idle_since, status?.ended_at) }] as const;
+      this.add(sessions.map(known));
     } catch {
       // The list is complete without titles. The next beginning of the stream reads them again.
     }
@@ -187,21 +188,25 @@ export class Sessions {
   private async loadOne(id: string): Promise<void> {
     try {
       const { status } = await call<SessionView>(this.base, "get", session(id));
-      this.add(id, { title: status.title });
+      this.add([[id, { title: status.title }]]);
     } catch {
       // The session was removed meanwhile, or its name must do.
     }
   }
 
-  /** Adds to what is known of a session that the stream has named. A later time stays. */
-  private add(id: string, extra: Extra): void {
-    if (!this.all.value.has(id)) return;
-    const before = this.extras.value.get(id);
-    const news = later(before?.news, extra.news);
-    this.extras.value = new Map(this.extras.value).set(id, { title: extra.title ?? before?.title, news });
-    if (news && !this.unread.value.has(id) && isNew(this.base, id, news, this.begun)) {
-      this.unread.value = new Set(this.unread.value).add(id);
+  /** Adds to what is known of sessions that the stream has named. A later time stays. */
+  private add(given: Iterable<readonly [string, Extra]>): void {
+    const extras = new Map(this.extras.value);
+    const unread = new Set(this.unread.value);
+    for (const [id, extra] of given) {
+      if (!this.all.value.has(id)) continue;
+      const before = extras.get(id);
+      const news = later(before?.news, extra.news);
+      extras.set(id, { title: extra.title ?? before?.title, news });
+      if (news && isNew(this.base, id, news, this.begun)) unread.add(id);
     }
+    this.extras.value = extras;
+    if (unread.size > this.unread.value.size) this.unread.value = unread;
   }
 }
 

@@ -5,7 +5,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 
 import { call, session as path, type SessionView } from "../core/api";
 import { keys } from "../core/keys";
-import type { Host } from "../core/login";
+import { login, type Host } from "../core/login";
 import { look } from "../core/looks";
 import { Window } from "../core/window";
 import { texts } from "../texts";
@@ -27,6 +27,11 @@ interface Props {
 export function ConversationView({ host, id, session, readOnly, problem }: Props): VNode {
   const part = useMemo(() => new Window(host.base, id), [host, id]);
   useEffect(() => () => part.close(), [part]);
+  // A stream that was refused while the page was signed out begins again.
+  const signedIn = login.value.state === "in";
+  useEffect(() => {
+    if (signedIn) part.retry();
+  }, [signedIn, part]);
   useObserved(host, id, part, readOnly);
   const applet = useApplet(host, id, session, readOnly);
   const reply = readOnly ? undefined : replyTo(host, id, problem);
