@@ -2,6 +2,7 @@
 import type { Schemas } from "./api";
 import type { Terms } from "./requests";
 
+/** The fields of the form. */
 export interface Draft {
   host: string;
   directory: string;
@@ -25,6 +26,7 @@ export interface Draft {
   terms: Terms;
 }
 
+/** A form in which nothing was typed. */
 export const EMPTY: Draft = {
   host: "",
   directory: "",

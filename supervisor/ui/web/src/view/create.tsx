@@ -46,6 +46,7 @@ const MORE = [
   "terms",
 ] as const;
 
+/** The form for a new session on one of the hosts. It keeps what was typed. */
 export function CreateForm({ hosts, created, cancelled }: Props): VNode | null {
   const [draft, setDraft] = useState(stored);
   const host = hosts.find(({ name }) => name === draft.host) ?? hosts[0];

@@ -69,6 +69,7 @@ interface Props {
   offer: MaybeOffer;
 }
 
+/** The fields of the agent, its mode and its model. */
 export function AgentFields({ form, agents, offer }: Props): VNode {
   const ofDefault = agents.find((agent) => agent.default === true)?.name;
   const first = agents.find(({ name }) => name === ofDefault);

@@ -4,6 +4,7 @@ import { useId, useState } from "preact/hooks";
 
 import { visible } from "../../core/text";
 
+/** A value that a field proposes. */
 export interface Proposal {
   value: string;
   /** Name for people, if it says more than the value. */
@@ -23,6 +24,7 @@ interface Props {
   id: string;
 }
 
+/** A field of one line with a list of proposals. Arrow keys choose one, Enter takes it, and Escape closes the list. */
 export function Combobox({ label, value, change, proposals, placeholder, invalid, describedBy, id }: Props): VNode {
   const [open, setOpen] = useState(false);
   const [active, setActive] = useState(-1);

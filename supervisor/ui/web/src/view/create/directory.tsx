@@ -19,6 +19,7 @@ const PAUSE = 400;
 /** A directory's scripts, or why there is none. */
 type Finding = { scripts: Schemas["ScriptView"][] } | { refused: Refused };
 
+/** The field of the directory. */
 export function Directory({ form, host }: { form: Form; host: Host }): VNode {
   const { draft, change, ids, blamed } = form;
   const { directory, workspace } = draft;

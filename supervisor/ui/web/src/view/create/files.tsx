@@ -20,6 +20,7 @@ export interface ChosenFiles {
   clear: () => void;
 }
 
+/** Returns the chosen files. They are read when they are chosen. */
 export function useFiles(): ChosenFiles {
   const [files, setFiles] = useState<readonly Attachment[]>([]);
   const [refused, setRefused] = useState<string>();
@@ -50,6 +51,7 @@ export function useFiles(): ChosenFiles {
   };
 }
 
+/** The field that chooses files, with the chosen ones. */
 export function Files({ ids, chosen }: { ids: string; chosen: ChosenFiles }): VNode {
   const { files, refused, add, leaveOut } = chosen;
   const input = useRef<HTMLInputElement>(null);

@@ -19,6 +19,7 @@ interface Props {
   agent: string | undefined;
 }
 
+/** The configured prerequisites as boxes to tick. Those that the session needs in any case are ticked. */
 export function Requirements({ form, host, agent }: Props): VNode {
   const [all, setAll] = useState<View[]>();
   useEffect(() => {

@@ -15,6 +15,7 @@ const PAGE = 50;
 /** Largest number of records that the page shows. */
 const MOST = 1000;
 
+/** Content of the panel of the recorded calls. */
 export function Audit({ host, id }: Place): VNode {
   const [limit, setLimit] = useState(PAGE);
   const [changing, setChanging] = useState(false);

@@ -18,6 +18,7 @@ const texts = why.differences;
 const PAIRS = Object.keys(texts.pairs) as Pair[];
 const SIGNS: Record<Sign, string> = { added: "+", changed: "~", removed: "−" };
 
+/** Content of the panel of the differences. */
 export function Differences(place: Place): VNode {
   const [pair, setPair] = useState<Pair>("last now");
   const [values, setValues] = useState(false);

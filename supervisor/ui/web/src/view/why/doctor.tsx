@@ -13,6 +13,7 @@ type Check = Schemas["Check"];
 
 const texts = why.doctor;
 
+/** Content of the panel of the findings. */
 export function Doctor({ host }: Place): VNode {
   const of = useLoad(() => doctor(host.base), "");
   return (

@@ -21,6 +21,7 @@ interface Props extends Place {
   view: SessionView | undefined;
 }
 
+/** Content of the panel of the dropped variables. */
 export function Dropped({ view, ...place }: Props): VNode {
   const [search, setSearch] = useState("");
   const of = useLoad(() => environment(place.host.base, place.id, "last", false), "");

@@ -20,6 +20,7 @@ const texts = why.environment;
 const SHOWN = 300;
 const MOMENTS: EnvironmentMoment[] = ["created", "last", "now"];
 
+/** Content of the panel of the environment. */
 export function Environment(place: Place): VNode {
   const [at, setAt] = useState<EnvironmentMoment>("last");
   const [values, setValues] = useState(false);

@@ -23,6 +23,7 @@ interface Props {
   readOnly: boolean;
 }
 
+/** All panels of one session. */
 export function WhyPanels({ host, id, view, readOnly }: Props): VNode {
   const place = { host, id, readOnly };
   return (

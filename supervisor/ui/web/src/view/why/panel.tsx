@@ -19,6 +19,7 @@ const KEY = "why.open";
 /** Names of the open panels, which stay open for the next session and over a reload. */
 const opened = signal<ReadonlySet<string>>(new Set((sessionStorage.getItem(KEY) ?? "state prerequisites").split(" ")));
 
+/** A panel. Its content exists only while it is open. */
 export function Panel({ name, title, children }: { name: string; title: string; children: () => VNode }): VNode {
   const open = opened.value.has(name);
   const toggle = (now: boolean) => {

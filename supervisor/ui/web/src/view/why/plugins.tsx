@@ -15,6 +15,7 @@ type Plugin = Schemas["PluginView"];
 
 const texts = why.plugins;
 
+/** Content of the panel of the plugins. */
 export function Plugins({ host, id }: Place): VNode {
   const { base } = host;
   // A session without an environment has no providers, and the plugins are shown all the same.

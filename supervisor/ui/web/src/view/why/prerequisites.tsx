@@ -18,6 +18,7 @@ const texts = why.prerequisites;
 const SHORTEST = 2000;
 const LONGEST = 60_000;
 
+/** Content of the panel of the prerequisites. */
 export function Prerequisites(place: Place): VNode {
   const of = useLoad(() => prerequisites(place.host.base, place.id), "");
   useEvents(

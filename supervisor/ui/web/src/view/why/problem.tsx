@@ -6,6 +6,7 @@ import { visible } from "../../core/text";
 import { why } from "../../texts/why";
 import { Remedy, Words } from "./copy";
 
+/** A refusal, announced to screen readers. */
 export function ProblemView({ refused }: { refused: Refused }): VNode {
   const problem: Partial<Schemas["Problem"]> & Pick<Schemas["Problem"], "code" | "detail"> = refused.problem;
   return (

@@ -15,6 +15,7 @@ const texts = why.snapshot;
 /** States in which an environment begins with the snapshot as it is. */
 const GOOD: readonly string[] = ["fresh", "capturing"];
 
+/** Content of the panel of the snapshots. */
 export function Snapshot({ host, readOnly }: Place): VNode {
   const of = useLoad(() => snapshots(host.base), "");
   return (

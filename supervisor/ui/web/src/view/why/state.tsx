@@ -24,6 +24,7 @@ export function needsLook({ type, status }: Pick<Condition, "type" | "status">):
   return FINDINGS.includes(type) ? status !== "False" : status !== "True";
 }
 
+/** Content of the panel of the state. */
 export function State({ view }: { view: SessionView }): VNode {
   const { conditions, degraded, launches, message, phase } = view.status;
   const cure = failureRemedy(view);
