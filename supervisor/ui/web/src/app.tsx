@@ -141,8 +141,15 @@ function begin(): void {
       login.value = { state: "out", why: signedOut.value.detail, hint: signedOut.value.hint ?? undefined };
   });
   watchNotices(hosts);
-  document.addEventListener("visibilitychange", () => {
-    for (const { sessions } of hosts.value) sessions.retry();
+  effect(() => {
+    // What had the focus can be gone in the new view. Then the keyboard continues at its beginning.
+    void route.value.view;
+    requestAnimationFrame(() => {
+      const focused = document.activeElement;
+      if (focused === null || focused === document.body || focused.getClientRects().length === 0) {
+        document.getElementById("main")?.focus({ preventScroll: true });
+      }
+    });
   });
   render(<App />, document.getElementById("app")!);
 }

@@ -16,8 +16,6 @@ export const texts = {
   labelsHint: "A selector, for example team=web,!draft",
   create: "New session",
   unread: "new",
-  copy: "Copy",
-  copied: "Copied",
   login: {
     out: "This page is signed out.",
     outHint: "Run `agentctl ui` again, or open the address that it printed once more. Typed text stays here.",
@@ -78,7 +76,6 @@ export const texts = {
     removeTitle: (name: string) => `Remove ${name}?`,
     removeText: "Its journal and its files at agentd are deleted. The working directory stays.",
     removeRunning: "The session is stopped first.",
-    close: "Close",
     keep: "Keep",
     progress: (message: string, percent: number | null | undefined) =>
       percent == null ? message : `${message} (${percent} %)`,
@@ -89,7 +86,6 @@ export const texts = {
   },
   conversation: {
     region: "Conversation",
-    older: "Older messages",
     loading: "Loading…",
     begin: "The beginning of the session",
     thought: "Thought",
@@ -106,16 +102,14 @@ export const texts = {
     } as Record<string, string>,
     ended: (reason: string) => texts.conversation.turnEnded[reason] ?? `Turn ended: ${reason}`,
     synthetic: (detail: string) => `agentd ended the turn: ${detail}`,
+    turnOver: "The turn has ended.",
     newest: "To the newest message",
-    newMessages: "New messages below",
     unread: "New since your last look",
-    empty: "No message yet.",
     queued: "waits for its turn",
     parts: "Attachments",
     image: (mime: string) => `Image (${mime})`,
     imageHidden: (mime: string) => `An image of the type ${mime}, which the page does not show.`,
     showAll: (characters: number) => `Show all ${characters.toLocaleString("en")} characters`,
-    tool: (kind: string, title: string, status: string) => `${kind}: ${title}, ${status}`,
     statuses: {
       pending: "waits",
       in_progress: "runs",
@@ -132,6 +126,7 @@ export const texts = {
   question: {
     label: "Question",
     asks: "The agent asks",
+    spoken: (title: string) => `Question: ${title}`,
     asksAgentd: "agentd asks",
     answered: (option: string, by: string) => `${option} – answered by ${by}`,
     cancelled: (by: string) => `Not answered – ended by ${by}`,
@@ -159,7 +154,6 @@ export const texts = {
     queue: "Queue",
     sending: "Sending…",
     cancel: "Cancel the turn",
-    cancelling: "Cancelling…",
     queueTitle: "Queue",
     withdraw: "Withdraw",
     commands: "Commands of the agent",

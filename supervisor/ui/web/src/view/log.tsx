@@ -10,6 +10,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { SessionView } from "../core/api";
 import type { Item } from "../core/conversation";
 import { keys } from "../core/keys";
+import { visible } from "../core/text";
 import type { Window } from "../core/window";
 import { texts } from "../texts";
 import { ItemView } from "./items";
@@ -88,11 +89,10 @@ export function Log({ part, session, reply, since }: Props): VNode {
         {!part.older.value && start === 0 && <p class="hint">{texts.conversation.begin}</p>}
         <Items items={items.slice(start, end)} session={session} reply={reply} since={since} />
       </div>
-      {part.loading.value && (
-        <p class="loading" role="status">
-          {texts.conversation.loading}
-        </p>
-      )}
+      <p class="unseen" role="status">
+        <bdi>{spoken(items.at(-1))}</bdi>
+      </p>
+      {part.loading.value && <p class="loading">{texts.conversation.loading}</p>}
       {(first !== undefined || part.detached.value) && (
         <button type="button" class="newest" onClick={newest}>
           {texts.conversation.newest}
@@ -100,6 +100,12 @@ export function Log({ part, session, reply, since }: Props): VNode {
       )}
     </div>
   );
+}
+
+/** Returns what a screen reader tells of the last item: a question or the end of a turn, and no text as it grows. */
+function spoken(item: Item | undefined): string {
+  if (item?.kind === "question" && item.answer === undefined) return texts.question.spoken(visible(item.request.title));
+  return item?.kind === "ended" ? texts.conversation.turnOver : "";
 }
 
 /** Returns the index of an item. If it has left the conversation, that of an item somewhat above the view. */
