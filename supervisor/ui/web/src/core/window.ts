@@ -12,7 +12,7 @@ import { answer, call, session, type Base } from "./api";
 import { Conversation, type Event, type Gap } from "./conversation";
 import { Stream, type Connection } from "./stream";
 
-/** Number of records of the first answer. It is small, because single records can have megabytes. Pages grow from it. */
+/** Number of records of the first answer. It is small, since single records can have megabytes. Pages grow from it. */
 const FIRST = 8;
 /** Records that the beginning and each older page should have, and the bytes at which less is enough. */
 const PAGE = 200;
@@ -130,7 +130,7 @@ export class Window {
       }
     }
     this.change();
-    if (isFirst) [this.awaited, this.bytes] = [FIRST, 0];
+    if (isFirst) [this.awaited, this.bytes, this.step] = [FIRST, 0, FIRST];
     if (this.awaited > 0) this.began(length);
   }
 
