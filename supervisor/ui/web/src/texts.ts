@@ -19,7 +19,7 @@ export const texts = {
   login: {
     out: "This page is signed out.",
     outHint: "Run `agentctl ui` again, or open the address that it printed once more. Typed text stays here.",
-    unreachable: (why: string) => `agentctl ui does not answer: ${why}`,
+    unreachable: (why: string) => `agentctl ui does not answer: ${why}.`,
     unreachableHint: "If agentctl ui has ended, start it again. Typed text stays here.",
     again: "Try again",
   },
@@ -29,6 +29,8 @@ export const texts = {
     lastSign: (seconds: number) => `last sign of life ${seconds} s ago`,
     waiting: (why: string) => `Not connected: ${why.replace(/\.$/, "")}. Trying again…`,
     refused: (why: string) => `Refused: ${why}`,
+    lost: "the connection was lost",
+    paused: "Newer messages are not loaded while you read here.",
     retry: "Try now",
   },
   notices: {
@@ -87,6 +89,7 @@ export const texts = {
   conversation: {
     region: "Conversation",
     loading: "Loading…",
+    older: "Older messages",
     begin: "The beginning of the session",
     thought: "Thought",
     plan: "Plan",
@@ -128,8 +131,8 @@ export const texts = {
     asks: "The agent asks",
     spoken: (title: string) => `Question: ${title}`,
     asksAgentd: "agentd asks",
-    answered: (option: string, by: string) => `${option} – answered by ${by}`,
-    cancelled: (by: string) => `Not answered – ended by ${by}`,
+    answeredBy: "answered by",
+    cancelledBy: "Not answered – ended by",
     by: {
       client: "a client",
       policy: "the session's policy",

@@ -1,6 +1,7 @@
 /** Calls of the control endpoint, with the types of its OpenAPI description. */
 import { signal } from "@preact/signals";
 
+import { texts } from "../texts";
 import type { components, paths } from "../api";
 
 export type Schemas = components["schemas"];
@@ -58,7 +59,7 @@ export async function call<T>(
     });
   } catch (error) {
     if (init.signal?.aborted) throw error;
-    throw new Refused({ code: "internal", status: 0, detail: String(error) });
+    throw new Refused({ code: "internal", status: 0, detail: texts.connection.lost });
   }
   return (await answer(response)) as T;
 }

@@ -10,6 +10,8 @@ interface Draft {
   text: string;
   /** The key of the last attempt to send this text. */
   key?: string;
+  /** Length of the attachments of that attempt. Another prompt needs another key. */
+  parts?: number;
 }
 
 const place = (base: Base, id: string): string => `draft ${base} ${id}`;
@@ -17,12 +19,17 @@ const place = (base: Base, id: string): string => `draft ${base} ${id}`;
 function read(base: Base, id: string): Draft {
   try {
     const kept = JSON.parse(localStorage.getItem(place(base, id)) ?? "") as Partial<Draft>;
-    return {
-      text: typeof kept.text === "string" ? kept.text : "",
-      key: typeof kept.key === "string" ? kept.key : undefined,
-    };
+    return { ...kept, text: typeof kept.text === "string" ? kept.text : "" };
   } catch {
     return { text: "" };
+  }
+}
+
+function keep(base: Base, id: string, draft: Draft): void {
+  try {
+    localStorage.setItem(place(base, id), JSON.stringify(draft));
+  } catch {
+    // The browser's storage is full. The text is still in the page, and can be sent.
   }
 }
 
@@ -32,14 +39,16 @@ export const draft = (base: Base, id: string): string => read(base, id).text;
 /** Keeps another text. */
 export function write(base: Base, id: string, text: string): void {
   if (text === "") localStorage.removeItem(place(base, id));
-  else localStorage.setItem(place(base, id), JSON.stringify({ text } satisfies Draft));
+  else keep(base, id, { text });
 }
 
 /** Sends the text with its parts. It stays until the session has accepted it. */
 export async function send(base: Base, id: string, text: string, parts: PromptPart[]): Promise<void> {
   const before = read(base, id);
-  const key = before.text === text && before.key !== undefined ? before.key : crypto.randomUUID();
-  localStorage.setItem(place(base, id), JSON.stringify({ text, key } satisfies Draft));
+  const length = JSON.stringify(parts).length;
+  const isSame = before.text === text && before.parts === length;
+  const key = isSame && before.key !== undefined ? before.key : crypto.randomUUID();
+  keep(base, id, { text, key, parts: length });
   const body = parts.length === 0 ? { prompt: text } : { prompt: text, parts };
   await call(base, "post", session(id, "/prompt"), body, { headers: { "idempotency-key": key } });
   if (read(base, id).text === text) localStorage.removeItem(place(base, id));

@@ -149,3 +149,78 @@ test("lines are whole however the text is divided", () => {
     assert.deepEqual(found, ["one", "two", "", "three"]);
   }
 });
+
+test("a hidden page ends its stream, and seen again continues from where it was", async (context) => {
+  const page = Object.assign(new EventTarget(), { visibilityState: "visible" });
+  Object.assign(globalThis, { document: page });
+  context.after(() => Reflect.deleteProperty(globalThis, "document"));
+  const see = (state: string) => {
+    page.visibilityState = state;
+    page.dispatchEvent(new Event("visibilitychange"));
+  };
+  const asked: string[] = [];
+  const resumed: number[] = [];
+  const server = createServer((request, response) => {
+    const after = Number(new URL(request.url!, "http://x").searchParams.get("after"));
+    asked.push(request.url!);
+    send(response, after + 1);
+  });
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  const items: number[] = [];
+  const states: Connection["state"][] = [];
+  const stream = new Stream<{ n: number }>({
+    base: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    kind: "conversation",
+    path: (cursor) => `/events?after=${cursor ?? 0}`,
+    cursor: ({ n }) => n,
+    item: ({ n }) => items.push(n),
+    changed: ({ state }) => states.push(state),
+    resume: async (cursor) => (resumed.push(cursor), cursor),
+    hidden: () => "pause",
+  });
+  const until = async (holds: () => boolean) => {
+    for (let tries = 0; !holds(); tries += 1) {
+      assert.ok(tries < 500, `${asked} ${items} ${states}`);
+      await new Promise((done) => setTimeout(done, 10));
+    }
+  };
+  await until(() => items.length === 1);
+  see("hidden");
+  await until(() => states.at(-1) === "connecting");
+  assert.deepEqual([asked.length, resumed.length], [1, 0]);
+  see("visible");
+  await until(() => items.length === 2);
+  assert.deepEqual([items, resumed, asked.length], [[1, 2], [1], 2]);
+  assert.ok(!states.includes("waiting"));
+  stream.close();
+  server.closeAllConnections();
+  await new Promise((done) => server.close(done));
+});
+
+test("a stream that is closed while it asks how to continue opens no connection", async () => {
+  let attempts = 0;
+  const server = createServer((_request, response) => {
+    attempts += 1;
+    send(response, 1);
+    setTimeout(() => response.destroy(), 20);
+  });
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  await new Promise<void>((done) => {
+    const stream: Stream<{ n: number }> = new Stream<{ n: number }>({
+      base: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+      kind: "conversation",
+      path: () => "/",
+      cursor: ({ n }) => n,
+      item: () => undefined,
+      changed: () => undefined,
+      resume: async (cursor) => {
+        stream.close();
+        setTimeout(done, 100);
+        return cursor;
+      },
+    });
+  });
+  server.closeAllConnections();
+  await new Promise((done) => server.close(done));
+  assert.equal(attempts, 1);
+});

@@ -8,6 +8,7 @@
  * A page that gets no place for a stream (`slots.ts`), or that is hidden, asks for new events from time to
  * time instead.
  */
+import { texts } from "../texts";
 import { answer, Refused, words, type Base } from "./api";
 import { take } from "./slots";
 
@@ -15,7 +16,8 @@ export type Connection =
   | { state: "connecting" }
   | { state: "live"; since: number }
   | { state: "waiting"; attempt: number; until: number; why: string }
-  | { state: "refused"; why: string; code: string };
+  | { state: "refused"; why: string; code: string }
+  | { state: "paused" };
 
 export interface Options<T> {
   base: Base;
@@ -76,6 +78,10 @@ export class Stream<T> {
   private abort = new AbortController();
   private wake: (() => void) | undefined;
   private following = false;
+  /** Whether something may have been missed since the last item. */
+  private interrupted = false;
+  /** Whether the stream was ended because the page is hidden. */
+  private hid = false;
   private empty = 0;
   private state: Connection["state"] | undefined;
   private readonly seen = () => this.visible();
@@ -105,7 +111,10 @@ export class Stream<T> {
   /** Wakes the stream of a page that is seen again, and ends the one of a hidden page. */
   private visible(): void {
     if (!isHidden()) this.retry();
-    else if (this.following && this.mode() !== "follow") this.abort.abort();
+    else if (this.following && this.mode() !== "follow") {
+      this.hid = true;
+      this.abort.abort();
+    }
   }
 
   private mode(): "pause" | "poll" | "follow" {
@@ -118,33 +127,49 @@ export class Stream<T> {
   }
 
   private async run(): Promise<void> {
-    for (let attempt = 0, first = true; !this.closed; first = false) {
+    // Further attempts leave the reason of the last failure in view.
+    this.change({ state: "connecting" });
+    for (let attempt = 0; !this.closed;) {
       if (this.mode() === "pause") {
+        this.interrupted = true;
+        this.change({ state: "connecting" });
         await this.wait(undefined);
         continue;
       }
-      // Further attempts leave the reason of the last failure in view.
-      if (this.state === undefined) this.change({ state: "connecting" });
-      const free = this.mode() === "follow" ? await take(this.options.kind) : undefined;
-      try {
-        if (!first && this.cursor !== undefined && this.options.resume && this.state !== "live") {
-          this.cursor = await this.options.resume(this.cursor);
-        }
-        this.following = free !== undefined;
-        await this.once(free !== undefined, () => (attempt = 0));
-        if (this.closed) return;
-        if (free !== undefined) throw new Error("the connection ended");
+      this.hid = false;
+      const failure = await this.attempt(() => (attempt = 0));
+      if (this.closed) return;
+      if (failure === undefined) {
         await this.wait(isHidden() ? HIDDEN_POLL : POLL);
-      } catch (error) {
-        if (this.closed) return;
-        // A hidden page ended its stream itself.
-        if (this.following && this.mode() !== "follow") continue;
-        await this.failed(error, attempt);
-        attempt += 1;
-      } finally {
-        this.following = false;
-        free?.();
+        continue;
       }
+      this.interrupted = true;
+      // A hidden page ended its stream itself.
+      if (this.hid) continue;
+      await this.failed(failure, attempt);
+      attempt += 1;
+    }
+  }
+
+  /** Makes one connection and reads it. Returns why it broke, or undefined after a whole answer without a stream. */
+  private async attempt(answered: () => void): Promise<unknown> {
+    const free = this.mode() === "follow" ? await take(this.options.kind) : undefined;
+    try {
+      if (this.interrupted && this.cursor !== undefined && this.options.resume && !this.closed) {
+        this.cursor = await this.options.resume(this.cursor);
+      }
+      if (this.closed) return undefined;
+      this.interrupted = false;
+      this.following = free !== undefined;
+      await this.once(free !== undefined, answered);
+      return free === undefined ? undefined : new Error("the connection ended");
+    } catch (error) {
+      // Browsers tell of a lost connection in words of their own, each in others.
+      return error instanceof TypeError ? new Error(texts.connection.lost) : error;
+    } finally {
+      this.following = false;
+      // Before the pause of the next attempt: a stream that only waits needs no place.
+      free?.();
     }
   }
 

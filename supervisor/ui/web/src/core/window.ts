@@ -138,6 +138,7 @@ export class Window {
     this.stream?.close();
     this.stream = undefined;
     this.detached.value = true;
+    this.connection.value = { state: "paused" };
   }
 
   /** Decides how to continue after an interruption: with what was missed, or anew if that is too much. */
@@ -180,12 +181,17 @@ export class Window {
       if (this.conversation.first !== first) return false;
       this.conversation.prepend(lines);
       this.older.value = lines.length > 0 && (this.conversation.first ?? 1) > 1;
-      if (this.conversation.isOverfull()) {
-        this.conversation.shortenBack();
-        this.detach();
-      }
       this.change();
-      return lines.length > 0;
+      if (!this.conversation.isOverfull()) return lines.length > 0;
+      if (this.follows) {
+        // Records of megabytes: the end stays, and these are read again when somebody scrolls up.
+        this.conversation.shortenFront();
+        this.older.value = true;
+        return false;
+      }
+      this.conversation.shortenBack();
+      this.detach();
+      return true;
     } finally {
       this.loading.value = false;
     }

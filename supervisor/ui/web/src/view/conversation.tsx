@@ -3,7 +3,7 @@ import type { Signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 
-import { call, session as path, type SessionView } from "../core/api";
+import { call, session as path, type Schemas, type SessionView } from "../core/api";
 import { keys } from "../core/keys";
 import { login, type Host } from "../core/login";
 import { look } from "../core/looks";
@@ -36,13 +36,7 @@ export function ConversationView({ host, id, session, readOnly, problem }: Props
   const applet = useApplet(host, id, session, readOnly);
   const reply = readOnly ? undefined : replyTo(host, id, problem);
   const open = session?.status.permissions.at(0);
-  useEffect(() => {
-    if (reply === undefined || open === undefined || open.elicitation?.mode === "form") return;
-    const unbind = open.options
-      .slice(0, 9)
-      .map((option, index) => keys.bind(String(index + 1), () => reply(open.id, { option: option.id })));
-    return () => unbind.forEach((each) => each());
-  }, [open?.id, readOnly]);
+  useAnswerKeys(open, reply, () => part.newest());
   return (
     <div class={`conversation ${applet.shown === undefined ? "" : "beside"}`}>
       <section class="talk" aria-label={texts.conversation.region}>
@@ -63,6 +57,31 @@ export function ConversationView({ host, id, session, readOnly, problem }: Props
       {applet.shown !== undefined && <AppletPane applet={applet} />}
     </div>
   );
+}
+
+/** Milliseconds for which a new question ignores keys, so that a key for something else answers nothing. */
+const SETTLED = 500;
+
+/** Binds the digits to the answers of a question. They answer only a question whose answers are in view. */
+function useAnswerKeys(
+  open: Schemas["PermissionRequest"] | undefined,
+  reply: Reply | undefined,
+  find: () => void,
+): void {
+  useEffect(() => {
+    if (reply === undefined || open === undefined || open.elicitation?.mode === "form") return;
+    const since = Date.now();
+    const answer = (option: string) => {
+      const answers = document.querySelector(`[data-permission="${CSS.escape(open.id)}"] .answers`);
+      const view = answers?.closest(".scroller")?.getBoundingClientRect();
+      if (answers === null || view === undefined) return find();
+      const { top, bottom } = answers.getBoundingClientRect();
+      if (top < view.top || bottom > view.bottom) return answers.scrollIntoView({ block: "nearest" });
+      if (Date.now() - since >= SETTLED) reply(open.id, { option });
+    };
+    const digits = open.options.slice(0, 9).map(({ id }, index) => keys.bind(String(index + 1), () => answer(id)));
+    return () => digits.forEach((unbind) => unbind());
+  }, [open?.id, reply === undefined]);
 }
 
 function replyTo(host: Host, id: string, problem: Signal<unknown>): Reply {

@@ -1,6 +1,6 @@
 /** Changes of files. */
 import type { VNode } from "preact";
-import { useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 
 import { changed, type DiffLine } from "../core/diff";
 import { visible } from "../core/text";
@@ -11,7 +11,7 @@ const SHOWN = 200;
 
 export function Diff({ path, before, after }: { path: string; before: string; after: string }): VNode {
   const [all, setAll] = useState(false);
-  const lines = changed(before, after);
+  const lines = useMemo(() => changed(before, after), [before, after]);
   const shown = all ? lines : lines.slice(0, SHOWN);
   return (
     <figure class="diff">

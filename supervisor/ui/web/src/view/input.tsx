@@ -77,7 +77,7 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
       }}
     >
       <Queue host={host} id={id} queue={status?.queue ?? []} act={act} />
-      {status?.turn?.silent && <p class="hint">{texts.input.silent}</p>}
+      {status?.turn?.silent && status.permissions.length === 0 && <p class="hint">{texts.input.silent}</p>}
       <Suggestions
         text={text}
         commands={commands}

@@ -9,26 +9,26 @@ import type { Tool, ToolContent } from "../core/tools";
 import { texts } from "../texts";
 import { Diff } from "./diff";
 import { Markdown } from "./markdown";
-import { Question, type Reply } from "./question";
+import { Question, type Open, type Reply } from "./question";
 import { Link, Plain } from "./text";
 
 interface Props {
   item: Item;
   /** The item's `rev`: an item is changed in place, so only this tells that it changed. */
   rev: number;
-  /** Whether a question can be answered now. */
-  isOpen: boolean;
+  /** Whether a question can be answered now, and whether keys answer it. */
+  open: Open;
   reply: Reply | undefined;
 }
 
 /** An item. It is drawn again only if it changed, so that a long conversation costs nothing while one text grows. */
 export class ItemView extends Component<Props> {
   override shouldComponentUpdate(next: Props): boolean {
-    const { item, rev, isOpen } = this.props;
-    return next.item !== item || next.rev !== rev || next.isOpen !== isOpen;
+    const { item, rev, open } = this.props;
+    return next.item !== item || next.rev !== rev || next.open !== open;
   }
 
-  render({ item, isOpen, reply }: Props): VNode | null {
+  render({ item, open, reply }: Props): VNode | null {
     switch (item.kind) {
       case "prompt":
         return (
@@ -70,7 +70,7 @@ export class ItemView extends Component<Props> {
       case "tool":
         return <ToolView tool={item.tool} seq={item.seq} />;
       case "question":
-        return <Question item={item} isOpen={isOpen} reply={reply} />;
+        return <Question item={item} open={open} reply={reply} />;
       case "ended":
         return <Ended item={item} />;
       case "marker":

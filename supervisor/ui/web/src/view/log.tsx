@@ -14,7 +14,7 @@ import { visible } from "../core/text";
 import type { Window } from "../core/window";
 import { texts } from "../texts";
 import { ItemView } from "./items";
-import type { Reply } from "./question";
+import type { Open, Reply } from "./question";
 
 /** Distance from an end in pixels at which the view counts as being there. */
 const NEAR = 60;
@@ -56,7 +56,8 @@ export function Log({ part, session, reply, since }: Props): VNode {
   };
   const scrolled = () => {
     const element = scroller.current;
-    if (element === null) return;
+    // A part that is not shown has no size, and what it scrolls to means nothing.
+    if (element === null || element.clientHeight === 0) return;
     const fromEnd = element.scrollHeight - element.scrollTop - element.clientHeight;
     part.follows = fromEnd < NEAR && end === count && !part.detached.value;
     if (part.follows) setFirst(undefined);
@@ -86,6 +87,13 @@ export function Log({ part, session, reply, since }: Props): VNode {
         aria-live="off"
       >
         {part.conversation.last === 0 && <p class="hint">{texts.conversation.loading}</p>}
+        {part.older.value && start === 0 && part.conversation.last > 0 && (
+          <p class="hint">
+            <button type="button" onClick={() => void older()}>
+              {texts.conversation.older}
+            </button>
+          </p>
+        )}
         {!part.older.value && start === 0 && <p class="hint">{texts.conversation.begin}</p>}
         <Items items={items.slice(start, end)} session={session} reply={reply} since={since} />
       </div>
@@ -127,10 +135,13 @@ function Items({ items, session, reply, since }: ItemsProps): VNode {
   const waiting = new Set(session?.status.permissions.map((request) => request.id) ?? []);
   // The document can be older than the conversation: then a question of the journal counts as open.
   const last = session?.status.last_seq ?? 0;
-  const isOpen = (item: Item) => item.kind === "question" && (waiting.has(item.request.id) || item.seq > last);
+  const openOf = (item: Item): Open => {
+    if (item.kind !== "question" || !(waiting.has(item.request.id) || item.seq > last)) return "no";
+    return item.request.id === session?.status.permissions[0]?.id ? "first" : "later";
+  };
   const divider = since === undefined ? -1 : items.findIndex((item) => item.seq > since && item.kind !== "marker");
   const drawn = items.map((item) => (
-    <ItemView key={item.key} item={item} rev={item.rev} isOpen={isOpen(item)} reply={reply} />
+    <ItemView key={item.key} item={item} rev={item.rev} open={openOf(item)} reply={reply} />
   ));
   if (divider > 0)
     drawn.splice(

@@ -10,21 +10,26 @@ import { texts } from "../texts";
 import { Diff } from "./diff";
 import { Link, Plain } from "./text";
 
+/** Length above which a title is shown as a text of its own. */
+const LONG = 500;
+
 /** Sends the answer to a question. */
 export type Reply = (permission: string, answer: Schemas["PermissionAnswer"]) => void;
 
+/** Whether the session waits for the answer to a question. The digits answer the first one that is open. */
+export type Open = "first" | "later" | "no";
+
 interface Props {
   item: Item & { kind: "question" };
-  /** Whether the session still waits for the answer. */
-  isOpen: boolean;
+  open: Open;
   /** Absent in read-only mode. */
   reply: Reply | undefined;
 }
 
-export function Question({ item, isOpen, reply }: Props): VNode {
+export function Question({ item, open, reply }: Props): VNode {
   const { request, answer } = item;
   const { details, elicitation } = request;
-  const waits = answer === undefined && isOpen;
+  const waits = answer === undefined && open !== "no";
   return (
     <article
       class={`item question ${waits ? "open" : "answered"}`}
@@ -33,9 +38,13 @@ export function Question({ item, isOpen, reply }: Props): VNode {
       aria-label={texts.question.label}
     >
       <p class="who">{request.origin === "agentd" ? texts.question.asksAgentd : texts.question.asks}</p>
-      <p class="asked">
-        <bdi>{visible(request.title.slice(0, 2_000))}</bdi>
-      </p>
+      {request.title.length > LONG ? (
+        <Plain text={request.title} />
+      ) : (
+        <p class="asked">
+          <bdi>{visible(request.title)}</bdi>
+        </p>
+      )}
       {details?.command && <Plain text={details.command} class="command" label={texts.conversation.command} />}
       {details?.directory && (
         <p class="where">
@@ -68,14 +77,22 @@ export function Question({ item, isOpen, reply }: Props): VNode {
       {waits && reply !== undefined && elicitation?.mode === "form" && (
         <Form request={request} elicitation={elicitation} reply={reply} />
       )}
-      {waits && reply !== undefined && elicitation?.mode !== "form" && <Options request={request} reply={reply} />}
+      {waits && reply !== undefined && elicitation?.mode !== "form" && (
+        <Options request={request} reply={reply} hasKeys={open === "first"} />
+      )}
       {answer !== undefined && <p class="answer">{answerWords(request, answer)}</p>}
-      {answer === undefined && !isOpen && <p class="answer">{texts.question.closed}</p>}
+      {answer === undefined && open === "no" && <p class="answer">{texts.question.closed}</p>}
     </article>
   );
 }
 
-function Options({ request, reply }: { request: Schemas["PermissionRequest"]; reply: Reply }): VNode {
+interface OptionsProps {
+  request: Schemas["PermissionRequest"];
+  reply: Reply;
+  hasKeys: boolean;
+}
+
+function Options({ request, reply, hasKeys }: OptionsProps): VNode {
   const offered =
     request.options.length > 0 ? request.options : [{ id: "", name: texts.question.decline, kind: "reject_once" }];
   return (
@@ -86,10 +103,10 @@ function Options({ request, reply }: { request: Schemas["PermissionRequest"]; re
           type="button"
           class={kind.startsWith("allow") ? "allow" : kind.startsWith("reject") ? "reject" : ""}
           data-option={id}
-          aria-keyshortcuts={index < 9 ? String(index + 1) : undefined}
+          aria-keyshortcuts={hasKeys && index < 9 ? String(index + 1) : undefined}
           onClick={() => reply(request.id, id === "" ? "deny" : { option: id })}
         >
-          {index < 9 && <kbd>{index + 1}</kbd>} <bdi>{visible(name)}</bdi>
+          {hasKeys && index < 9 && <kbd>{index + 1}</kbd>} <bdi>{visible(name)}</bdi>
         </button>
       ))}
     </p>
@@ -177,22 +194,13 @@ function Entry({ field, value, change }: { field: Field; value: string; change: 
 function answerWords({ options }: Schemas["PermissionRequest"], answer: Answer): VNode {
   const option = options.find(({ id }) => id === answer.option);
   const by = <bdi>{visible(who(answer))}</bdi>;
-  if (answer.option === undefined)
-    return (
-      <>
-        {texts.question.cancelled("")}
-        {by}
-      </>
-    );
-  return (
-    <>
-      <b>
-        <bdi>{visible(option?.name ?? answer.option)}</bdi>
-      </b>
-      {texts.question.answered("", "")}
-      {by}
-    </>
+  if (answer.option === undefined) return <>{[texts.question.cancelledBy, " ", by]}</>;
+  const name = (
+    <b>
+      <bdi>{visible(option?.name ?? answer.option)}</bdi>
+    </b>
   );
+  return <>{[name, " – ", texts.question.answeredBy, " ", by]}</>;
 }
 
 /** Returns who gave an answer: the token or the program of the request, or the rule that decided. */
