@@ -152,7 +152,8 @@ export const texts = {
   input: {
     label: "Message to the agent",
     placeholder: "Message to the agent. Enter sends, Shift+Enter begins a line, / lists commands.",
-    placeholderOver: "A message resumes the session.",
+    placeholderOver: "A message resumes the session first.",
+    resume: "Resume and send",
     send: "Send",
     queue: "Queue",
     sending: "Sending…",

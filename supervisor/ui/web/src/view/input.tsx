@@ -6,7 +6,6 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { call, session as path, type Schemas, type SessionView } from "../core/api";
 import { attachment, type Attachment } from "../core/attachments";
 import { draft, send, write } from "../core/draft";
-import { isOver } from "../core/groups";
 import { keys } from "../core/keys";
 import type { Host } from "../core/login";
 import { visible } from "../core/text";
@@ -29,6 +28,7 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
   const [sending, setSending] = useState(false);
   const area = useRef<HTMLTextAreaElement>(null);
   const status = session?.status;
+  const mustResume = status?.phase === "stopped" || status?.phase === "failed";
   const change = (now: string) => {
     setText(now);
     write(host.base, id, now);
@@ -44,14 +44,10 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
   const submit = () => {
     if (sending || (text.trim() === "" && files.length === 0)) return;
     setSending(true);
-    act(
-      send(
-        host.base,
-        id,
-        text,
-        files.map(({ part }) => part),
-      ),
-    )
+    const parts = files.map(({ part }) => part);
+    // A prompt continues a completed session by itself, and no stopped or failed one.
+    const resumed = mustResume ? call(host.base, "post", path(id, "/resume")) : Promise.resolve();
+    act(resumed.then(() => send(host.base, id, text, parts)))
       .then(
         () => {
           // What was typed meanwhile stays.
@@ -89,7 +85,7 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
       <textarea
         ref={area}
         aria-label={texts.input.label}
-        placeholder={isOver(status?.phase) ? texts.input.placeholderOver : texts.input.placeholder}
+        placeholder={mustResume ? texts.input.placeholderOver : texts.input.placeholder}
         value={text}
         dir="auto"
         rows={Math.min(12, Math.max(2, text.split("\n").length))}
@@ -110,7 +106,7 @@ export function Input({ host, id, session, problem, commands, sent }: Props): VN
           </button>
         )}
         <button type="submit" class="primary" disabled={sending || (text.trim() === "" && files.length === 0)}>
-          {sending ? texts.input.sending : status?.turn ? texts.input.queue : texts.input.send}
+          {sending ? texts.input.sending : texts.input[mustResume ? "resume" : status?.turn ? "queue" : "send"]}
         </button>
       </div>
     </form>
