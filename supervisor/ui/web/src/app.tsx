@@ -132,6 +132,10 @@ function bindKeys(): void {
 function begin(): void {
   bindKeys();
   void enter().then(follow);
+  // A page that is open already can get the address of a new login.
+  addEventListener("hashchange", () => {
+    if (location.hash.startsWith("#token=")) void enter();
+  });
   effect(() => {
     const needing = hosts.value.reduce((sum, { sessions }) => sum + sessions.needing.value, 0);
     document.title = texts.title(needing);

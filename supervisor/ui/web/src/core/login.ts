@@ -70,8 +70,8 @@ export async function open(): Promise<boolean> {
   }
 }
 
-/** Notes that a call was refused because the cookie is gone. Other refusals change nothing. */
-export function refused(error: unknown): void {
+/** Notes why the page cannot be opened: it is signed out, or its server does not answer. */
+function refused(error: unknown): void {
   if (error instanceof Refused && (error.problem.status === 401 || error.problem.status === 403)) {
     login.value = { state: "out", why: error.problem.detail, hint: error.problem.hint ?? undefined };
   } else {

@@ -8,6 +8,7 @@
 import { computed, signal, type ReadonlySignal, type Signal } from "@preact/signals";
 
 import { call, session, type Base, type Schemas, type SessionBrief, type SessionView } from "./api";
+import { write } from "./draft";
 import { attention, group, GROUPS, type Group } from "./groups";
 import { forget, isNew, looked, since } from "./looks";
 import { notices } from "./notices";
@@ -165,6 +166,7 @@ export class Sessions {
     this.all.value = next;
     this.counts.delete(id);
     forget(this.base, id);
+    write(this.base, id, "");
     const unread = new Set(this.unread.value);
     if (unread.delete(id)) this.unread.value = unread;
     const extras = new Map(this.extras.value);

@@ -84,8 +84,8 @@ function Facts({ session }: { session: SessionView | undefined }): VNode | null 
   ];
   return (
     <>
-      {facts.filter(Boolean).map((fact) => (
-        <span key={String(fact)}>
+      {facts.filter(Boolean).map((fact, index) => (
+        <span key={index}>
           <bdi>{visible(String(fact))}</bdi>
         </span>
       ))}
