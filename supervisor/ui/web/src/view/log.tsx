@@ -66,11 +66,23 @@ export function Log({ part, session, reply, since }: Props): VNode {
     else if (fromEnd < NEAR * 5 && end < count) setFirst(items[start + STEP]!.key);
     else if (fromEnd < NEAR * 5 && part.detached.value) void part.loadNewer();
   };
+  const toEnd = () => scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
   const newest = () => {
     part.newest();
     setFirst(undefined);
-    requestAnimationFrame(() => scroller.current?.scrollTo({ top: scroller.current.scrollHeight }));
+    requestAnimationFrame(toEnd);
   };
+  useEffect(() => {
+    const element = scroller.current!;
+    const loaded = () => part.follows && toEnd();
+    // These events do not bubble. Whoever unfolds something to read it no longer reads the end.
+    element.addEventListener("toggle", scrolled, true);
+    element.addEventListener("load", loaded, true);
+    return () => {
+      element.removeEventListener("toggle", scrolled, true);
+      element.removeEventListener("load", loaded, true);
+    };
+  });
   useEffect(() => {
     const unbind = [keys.bind("G", newest), keys.bind("g", () => scroller.current?.scrollTo({ top: 0 }))];
     return () => unbind.forEach((each) => each());
