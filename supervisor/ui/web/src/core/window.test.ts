@@ -125,6 +125,21 @@ test("after an interruption with many missed records the page begins anew", asyn
   assert.ok(part.conversation.first! > 50);
 });
 
+test("a person who reads further up keeps the place after an interruption with many missed records", async (context) => {
+  const journal = new Journal();
+  journal.grow(50);
+  const part = await begin(context, journal);
+  await until("all is there", () => part.conversation.first === 1);
+  part.follows = false;
+  journal.cut();
+  journal.grow(50_000);
+  await until("it has left the end", () => part.detached.value);
+  assert.deepEqual(sequence(part), from(1, 50));
+  assert.equal(part.connection.value.state, "paused");
+  await part.loadNewer();
+  assert.deepEqual(sequence(part).slice(0, 60), from(1, 60));
+});
+
 test("large records make small pages", async (context) => {
   const journal = new Journal(100_000);
   journal.grow(320);

@@ -19,8 +19,9 @@ const PAGE = 200;
 const PAGE_BYTES = 256 << 10;
 /** Milliseconds without a record after which a first answer with fewer records counts as whole. */
 const SHORT = 200;
-/** Number of missed records above which a reconnection begins anew with the last ones. */
+/** Number and length of missed records above which a reconnection begins anew with the last ones. */
 const MISSED = 1_000;
+const MISSED_BYTES = 1 << 20;
 /** Milliseconds between two drawings while records stream. */
 const FRAME = 80;
 
@@ -141,10 +142,16 @@ export class Window {
     this.connection.value = { state: "paused" };
   }
 
-  /** Decides how to continue after an interruption: with what was missed, or anew if that is too much. */
+  /**
+   * Decides how to continue after an interruption: with what was missed, or anew if that is too much. A person who
+   * reads further up keeps the place, and the window leaves the end.
+   */
   private async resume(cursor: number): Promise<number | undefined> {
     const { status } = await call<{ status: { last_seq: number } }>(this.base, "get", session(this.id));
-    return status.last_seq - cursor > MISSED ? undefined : cursor;
+    const most = Math.min(MISSED, Math.max(FIRST, MISSED_BYTES / this.average));
+    if (status.last_seq - cursor <= most) return cursor;
+    if (!this.follows) this.detach();
+    return undefined;
   }
 
   /** Counts a record of the first answer, and reads older ones after the last. A short journal has fewer. */
