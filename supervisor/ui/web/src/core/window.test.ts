@@ -125,7 +125,7 @@ test("after an interruption with many missed records the page begins anew", asyn
   assert.ok(part.conversation.first! > 50);
 });
 
-test("a person who reads further up keeps the place after an interruption with many missed records", async (context) => {
+test("whoever reads further up keeps the place after many missed records", async (context) => {
   const journal = new Journal();
   journal.grow(50);
   const part = await begin(context, journal);
