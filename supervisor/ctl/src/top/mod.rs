@@ -349,7 +349,7 @@ impl Top {
             Command::Page(pages) => self.page(pages),
             Command::Row(rows) => self.scroll(|followed| followed.transcript().scroll(rows)),
             Command::Top => self.scroll(|followed| followed.transcript().go_to_top()),
-            Command::End => self.scroll(Followed::to_end),
+            Command::End => self.scroll(Followed::go_to_end),
             Command::Filter => self.mode = Mode::Filter(self.sessions.filter().text().to_owned()),
             Command::ClearFilter => self.sessions.set_filter(Filter::default()),
             Command::Attach => return self.attach(),
