@@ -9,6 +9,7 @@ pub(crate) mod daemon;
 pub(crate) mod dead;
 pub(crate) mod digest;
 pub(crate) mod events;
+pub(crate) mod home;
 pub(crate) mod journal;
 pub(crate) mod lab;
 #[path = "../agents/model_server.rs"]

@@ -1,50 +1,9 @@
 //! The command at the top of the README, and `agentctl` as the person at a terminal has it.
 
-use std::path::Path;
 use std::process::{Command, Output};
 
-use crate::harness::{Daemon, journal, paths, process, within};
-
-/// A home of its own, and the directories of the XDG Base Directory Specification in it.
-struct Home(tempfile::TempDir);
-
-impl Home {
-    fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("agentd-").tempdir().expect("a temporary directory");
-        let root = directory.path();
-        for name in ["run", "config/agentd", "home", "work"] {
-            std::fs::create_dir_all(root.join(name)).expect("the temporary directory is empty");
-        }
-        let config = format!("[environment]\nhome = \"{}\"\nshell = \"/bin/bash\"\n", root.join("home").display());
-        std::fs::write(root.join("config/agentd/agentd.toml"), config).expect("the configuration is written");
-        Self(directory)
-    }
-
-    fn root(&self) -> &Path {
-        self.0.path()
-    }
-
-    fn agentctl(&self) -> Command {
-        let mut command = Command::new(paths::agentctl());
-        command
-            .env_clear()
-            .env("PATH", "/usr/local/bin:/usr/bin:/bin")
-            .env("HOME", self.root().join("home"))
-            .env("XDG_RUNTIME_DIR", self.root().join("run"))
-            .env("XDG_CONFIG_HOME", self.root().join("config"))
-            .env("XDG_STATE_HOME", self.root().join("state"))
-            .env("XDG_CACHE_HOME", paths::kept().join("xdg-cache"))
-            .current_dir(self.root().join("work"))
-            .stdin(std::process::Stdio::null());
-        command
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        process::kill_all_of(self.root());
-    }
-}
+use crate::harness::home::Home;
+use crate::harness::{Daemon, journal, paths, within};
 
 async fn output(mut command: Command) -> Output {
     let what = format!("the end of {command:?}");

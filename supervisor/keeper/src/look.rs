@@ -53,7 +53,8 @@ pub enum LookupRequest {
     /// Returns the sorted names in the selected directory; [`LookupAnswer::Names`].
     Entries { most: u64 },
     /// Returns the sorted names of the directories in the directory at this path that begin with `prefix`;
-    /// [`LookupAnswer::Directories`]. Links to directories count. Names that begin with a dot count if `prefix` does too.
+    /// [`LookupAnswer::Directories`]. Links to directories count. Names that begin with a dot count if `prefix` does
+    /// too.
     Directories { path: ByteString, prefix: ByteString, most: u64 },
     /// Returns the first of these paths that exists. It must be a program; [`LookupAnswer::Program`].
     Program(Vec<ByteString>),

@@ -18,10 +18,11 @@ use crate::refusal::Refusal;
 /// Body of every answer: a document or a stream.
 pub(crate) type Body = UnsyncBoxBody<Bytes, io::Error>;
 
-/// Policy of the page: scripts, styles and connections of this server only, and no text becomes HTML.
+/// Policy of the page: scripts, styles and connections of this server only, and no text becomes HTML. The frame shows
+/// the applet of a session, which any server can have.
 const PAGE: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; \
-                    connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
-                    require-trusted-types-for 'script'; trusted-types 'none'";
+                    connect-src 'self'; frame-src http: https:; base-uri 'none'; form-action 'none'; \
+                    frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 /// Policy of data, which no browser should show as a document.
 const DATA: &str = "default-src 'none'; frame-ancestors 'none'; sandbox";
 /// Seconds after which a refused connection may be tried again.
@@ -31,14 +32,6 @@ const RETRY: u32 = 1;
 pub(crate) fn full(content_type: &'static str, bytes: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
-    response
-}
-
-/// Returns an answer without a body.
-pub(crate) fn empty() -> Response<Body> {
-    let body = Full::new(Bytes::new()).map_err(|never| match never {}).boxed_unsync();
-    let mut response = Response::new(body);
-    *response.status_mut() = StatusCode::NO_CONTENT;
     response
 }
 

@@ -1,4 +1,7 @@
-//! The token that opens the page once, and the cookie that follows. Rules only: the time comes in as data.
+//! The token that opens the page once, and the two secrets that follow. Rules only: the time comes in as data.
+//!
+//! A browser sends the cookie to every port of the loopback, so to other servers too. The key is kept by the page,
+//! whose storage belongs to one port. Its requests need both.
 
 use std::fmt;
 use std::time::Duration;
@@ -41,9 +44,11 @@ impl fmt::Debug for Secret {
 /// The valid sign-in.
 #[derive(Debug, Clone)]
 pub(crate) struct SignIn {
-    /// Value of the cookie.
+    /// Value of the cookie, which scripts cannot read.
     pub(crate) cookie: Secret,
-    /// Time from which the cookie is refused.
+    /// Value of the header that only the page's own scripts send.
+    pub(crate) key: Secret,
+    /// Time from which both are refused.
     pub(crate) ends: Timestamp,
 }
 
@@ -73,8 +78,13 @@ impl Door {
         self.secret.as_str()
     }
 
-    /// Exchanges the token for `cookie`.
-    pub(crate) fn sign_in(&mut self, given: &[u8], cookie: Secret, now: Timestamp) -> Result<SignIn, Refusal> {
+    /// Exchanges the token for `cookie` and `key`.
+    pub(crate) fn sign_in(
+        &mut self,
+        given: &[u8],
+        [cookie, key]: [Secret; 2],
+        now: Timestamp,
+    ) -> Result<SignIn, Refusal> {
         if !self.secret.is(given) {
             return Err(Refusal::WrongToken);
         }
@@ -82,18 +92,23 @@ impl Door {
             Token::Used(_) => Err(Refusal::UsedToken),
             Token::Unused { ends } if now >= *ends => Err(Refusal::ExpiredToken),
             Token::Unused { .. } => {
-                let sign_in = SignIn { cookie, ends: after(now, self.life) };
+                let sign_in = SignIn { cookie, key, ends: after(now, self.life) };
                 self.token = Token::Used(sign_in.clone());
                 Ok(sign_in)
             }
         }
     }
 
-    /// Returns the end of the sign-in to which one of these cookies belongs.
-    pub(crate) fn admit<'a>(&self, cookies: impl Iterator<Item = &'a [u8]>, now: Timestamp) -> Option<Timestamp> {
-        let Token::Used(SignIn { cookie, ends }) = &self.token else { return None };
-        let is_known = cookies.fold(false, |known, given| known | cookie.is(given));
-        (is_known && now < *ends).then_some(*ends)
+    /// Returns the end of the sign-in to which one of these cookies and this key belong.
+    pub(crate) fn admit<'a>(
+        &self,
+        cookies: impl Iterator<Item = &'a [u8]>,
+        key: &[u8],
+        now: Timestamp,
+    ) -> Option<Timestamp> {
+        let Token::Used(sign_in) = &self.token else { return None };
+        let is_known = cookies.fold(false, |known, given| known | sign_in.cookie.is(given));
+        (is_known & sign_in.key.is(key) && now < sign_in.ends).then_some(sign_in.ends)
     }
 
     /// Returns the time at which the present state ends.
@@ -123,37 +138,46 @@ mod tests {
         Door::new(Secret("t".repeat(64)), at(300), Duration::from_secs(1000))
     }
 
-    fn cookie() -> Secret {
-        Secret("c".repeat(64))
+    /// The cookie and the key.
+    fn secrets() -> [Secret; 2] {
+        ["c", "k"].map(|letter| Secret(letter.repeat(64)))
     }
 
     #[test]
     fn the_token_works_once_and_in_its_time() {
         let token = "t".repeat(64);
         let mut door = door();
-        assert_eq!(door.admit([cookie().as_str().as_bytes()].into_iter(), at(0)), None);
+        let [cookie, key] = secrets();
+        let admitted = door.admit([cookie.as_str().as_bytes()].into_iter(), key.as_str().as_bytes(), at(0));
+        assert_eq!(admitted, None);
         for wrong in ["", "t", &"u".repeat(64), &format!("{token}t")] {
-            assert_eq!(door.sign_in(wrong.as_bytes(), cookie(), at(1)).unwrap_err(), Refusal::WrongToken);
+            assert_eq!(door.sign_in(wrong.as_bytes(), secrets(), at(1)).unwrap_err(), Refusal::WrongToken);
         }
-        let sign_in = door.sign_in(token.as_bytes(), cookie(), at(299)).unwrap();
+        let sign_in = door.sign_in(token.as_bytes(), secrets(), at(299)).unwrap();
         assert_eq!(sign_in.ends, at(1299));
-        assert_eq!(door.sign_in(token.as_bytes(), cookie(), at(299)).unwrap_err(), Refusal::UsedToken);
-        assert_eq!(door.sign_in(b"u", cookie(), at(299)).unwrap_err(), Refusal::WrongToken);
-        assert_eq!(self::door().sign_in(token.as_bytes(), cookie(), at(300)).unwrap_err(), Refusal::ExpiredToken);
+        assert_eq!(door.sign_in(token.as_bytes(), secrets(), at(299)).unwrap_err(), Refusal::UsedToken);
+        assert_eq!(door.sign_in(b"u", secrets(), at(299)).unwrap_err(), Refusal::WrongToken);
+        assert_eq!(self::door().sign_in(token.as_bytes(), secrets(), at(300)).unwrap_err(), Refusal::ExpiredToken);
     }
 
     #[test]
-    fn the_cookie_admits_until_the_end_of_the_sign_in() {
+    fn the_cookie_and_the_key_admit_together_until_the_end_of_the_sign_in() {
         let mut door = door();
-        door.sign_in("t".repeat(64).as_bytes(), cookie(), at(0)).unwrap();
-        let admit = |cookies: &[&str], now| door.admit(cookies.iter().map(|cookie| cookie.as_bytes()), at(now));
-        let good = "c".repeat(64);
+        door.sign_in("t".repeat(64).as_bytes(), secrets(), at(0)).unwrap();
+        let (good, key) = ("c".repeat(64), "k".repeat(64));
+        let admit_with = |cookies: &[&str], key: &str, now| {
+            door.admit(cookies.iter().map(|cookie| cookie.as_bytes()), key.as_bytes(), at(now))
+        };
+        let admit = |cookies: &[&str], now| admit_with(cookies, &key, now);
         assert_eq!(admit(&[&good], 999), Some(at(1000)));
         // A server at another port can set a cookie of the same name.
         assert_eq!(admit(&["other", &good], 1), Some(at(1000)));
         assert_eq!(admit(&[&good], 1000), None);
         assert_eq!(admit(&["other", &"c".repeat(63)], 1), None);
         assert_eq!(admit(&[], 1), None);
+        for wrong in ["", &good, &"k".repeat(63)] {
+            assert_eq!(admit_with(&[&good], wrong, 1), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  browser ─► http://127.0.0.1:PORT ─► Page ─┬─ /, /assets/...   the embedded files
-//!                                            ├─ /ui/login        the token once, for a cookie
+//!                                            ├─ /ui/login        the token once, for a cookie and a key
 //!                                            ├─ /ui/info         what the page shows
 //!                                            └─ /host/NAME/v1/.. the daemon of a host, streamed
 //! ```
@@ -11,7 +11,7 @@
 //!
 //! 1. The process at the other end belongs to this user or root, and is outside of every session.
 //! 2. `Host`, `Origin` and `Sec-Fetch-Site` name this server.
-//! 3. The cookie is that of the one sign-in, and its time has not ended.
+//! 3. The cookie and the key are those of the one sign-in, and its time has not ended.
 //! 4. With [`Settings::is_read_only`], the method is `GET` or `HEAD`.
 //!
 //! The daemon decides about the call itself. Not responsible for the start of a daemon and for the browser.

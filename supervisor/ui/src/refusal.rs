@@ -19,7 +19,7 @@ pub(crate) enum Refusal {
     WrongToken,
     UsedToken,
     ExpiredToken,
-    /// The request has no valid cookie.
+    /// The request lacks the cookie or the key of the sign-in.
     SignedOut,
     ReadOnly,
     NoSuchPath,
@@ -95,7 +95,9 @@ impl Refusal {
             Self::WrongToken => (401, "ui.token_wrong", "the token is wrong", Some(AGAIN)),
             Self::UsedToken => (401, "ui.token_used", "the token was used already, and works only once", Some(AGAIN)),
             Self::ExpiredToken => (401, "ui.token_expired", "the time of the token is over", Some(AGAIN)),
-            Self::SignedOut => (401, "ui.signed_out", "the request has no valid cookie of this page", Some(AGAIN)),
+            Self::SignedOut => {
+                (401, "ui.signed_out", "the request lacks the cookie or the key of this page's sign-in", Some(AGAIN))
+            }
             Self::ReadOnly => (
                 403,
                 "ui.read_only",

@@ -7,13 +7,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
-use hyper::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderValue, SET_COOKIE};
+use hyper::header::{CONTENT_TYPE, COOKIE, HeaderMap, HeaderName, HeaderValue, SET_COOKIE};
 use hyper::{Method, Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::answer::{Body, confine, empty, file, json, problem};
+use crate::answer::{Body, confine, file, json, problem};
 use crate::assets::{self, INDEX};
 use crate::door::{Door, Secret, SignIn};
 use crate::origin::Names;
@@ -26,6 +26,8 @@ use crate::{Host, Settings};
 const LOGIN: usize = 4 << 10;
 /// Time limit for the body of a sign-in.
 const LOGIN_TIME: Duration = if cfg!(test) { Duration::from_mins(1) } else { Duration::from_secs(10) };
+/// Header with the key. A page of another origin cannot send it without a permission that this server never gives.
+const KEY: HeaderName = HeaderName::from_static("agentd-ui-key");
 /// The document names the other files, and must be of this program.
 const NEVER_KEPT: &str = "no-store";
 /// The name of each other file has a digest of its content.
@@ -72,6 +74,13 @@ impl<'a> HostInfo<'a> {
 #[derive(Deserialize)]
 struct Login {
     token: String,
+}
+
+/// Answer of `POST /ui/login`.
+#[derive(Serialize)]
+struct LoggedIn<'a> {
+    /// Value of the header [`KEY`] in the page's requests.
+    key: &'a str,
 }
 
 /// Answers a request. The rest of a body that the answer did not need is read: hyper would close the connection, and
@@ -130,7 +139,7 @@ impl Shared {
         }
     }
 
-    /// Exchanges the token for the cookie.
+    /// Exchanges the token for the cookie and the key.
     async fn login(&self, headers: &HeaderMap, body: &mut Option<Incoming>) -> Result<Response<Body>, Refusal> {
         let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
         if !content_type.is_some_and(|value| value.starts_with("application/json")) {
@@ -138,20 +147,21 @@ impl Shared {
         }
         let body = whole(body).await?;
         let login: Login = serde_json::from_slice(&body).map_err(|error| malformed(&error.to_string()))?;
-        let cookie = Secret::random().map_err(|error| Refusal::Internal { detail: error.to_string() })?;
+        let random = || Secret::random().map_err(|error| Refusal::Internal { detail: error.to_string() });
+        let secrets = [random()?, random()?];
         let sign_in = {
             let mut door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-            door.sign_in(login.token.as_bytes(), cookie, Timestamp::now())?
+            door.sign_in(login.token.as_bytes(), secrets, Timestamp::now())?
         };
         self.stage.send_replace(Stage::SignedIn);
         let cookie = self.set_cookie(&sign_in)?;
-        let mut response = empty();
+        let mut response = json(&LoggedIn { key: sign_in.key.as_str() });
         response.headers_mut().insert(SET_COOKIE, cookie);
         Ok(response)
     }
 
     fn set_cookie(&self, sign_in: &SignIn) -> Result<HeaderValue, Refusal> {
-        let SignIn { cookie, ends } = sign_in;
+        let SignIn { cookie, ends, .. } = sign_in;
         let seconds = ends.duration_since(Timestamp::now()).max(SignedDuration::ZERO).as_secs();
         let text = format!("{}={}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict", self.cookie, cookie.as_str());
         HeaderValue::from_str(&text).map_err(|error| Refusal::Internal { detail: error.to_string() })
@@ -160,7 +170,8 @@ impl Shared {
     /// Returns the end of the sign-in to which a request belongs.
     fn admit(&self, headers: &HeaderMap) -> Option<Timestamp> {
         let door = self.door.lock().unwrap_or_else(PoisonError::into_inner);
-        door.admit(values(headers, &self.cookie), Timestamp::now())
+        let key = headers.get(KEY).map_or(&b""[..], HeaderValue::as_bytes);
+        door.admit(values(headers, &self.cookie), key, Timestamp::now())
     }
 }
 

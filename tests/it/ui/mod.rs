@@ -2,6 +2,7 @@
 
 mod calls;
 mod guests;
+mod revive;
 mod sign_in;
 
 use std::io::{BufRead as _, BufReader};
@@ -105,10 +106,11 @@ impl Shown {
     /// Signs in, and returns the client of the page.
     async fn sign_in(&self) -> Visitor<'_> {
         let answer = self.log_in(&self.token).await;
-        assert_eq!(answer.status, 204, "{answer:?}");
+        assert_eq!(answer.status, 200, "{answer:?}");
         let cookie = answer.head.lines().find_map(|line| line.strip_prefix("set-cookie: "));
         let pair = cookie.and_then(|cookie| cookie.split(';').next()).unwrap_or_else(|| panic!("{answer:?}"));
-        Visitor { shown: self, lines: format!("{}cookie: {pair}\r\n", self.own()) }
+        let key = answer.json()["key"].as_str().unwrap().to_owned();
+        Visitor { shown: self, lines: format!("{}cookie: {pair}\r\nagentd-ui-key: {key}\r\n", self.own()) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::harness::ctl::{agentctl, ctl};
 use crate::harness::{Daemon, process, until};
 
 #[tokio::test]
-async fn the_token_opens_the_page_once_and_the_cookie_follows_for_its_time() {
+async fn the_token_opens_the_page_once_and_two_secrets_follow_for_their_time() {
     let daemon = Daemon::start().await;
     let shown = Shown::start(&daemon, &["--for", "3s"]);
     assert_eq!(shown.ask("GET /ui/info", &shown.own(), b"").await.code(), "ui.signed_out");
@@ -47,11 +47,18 @@ async fn the_cookie_is_for_this_page_alone() {
     assert!((43_190..=43_200).contains(&age), "{line}");
     assert_eq!(attributes, ["path=/", "httponly", "samesite=strict"], "{line}");
     // A browser sends the cookies of one port to the other. Each page takes its own.
-    let lines = format!("{}cookie: {pair}\r\n", other.own());
+    let key = format!("agentd-ui-key: {}\r\n", answer.json()["key"].as_str().unwrap());
+    let lines = format!("{}cookie: {pair}\r\n{key}", other.own());
     assert_eq!(other.ask("GET /ui/info", &lines, b"").await.code(), "ui.signed_out");
     let value = pair.split_once('=').unwrap().1;
-    let lines = format!("{}cookie: agentd-ui-{}={value}\r\n", other.own(), other.port);
+    let lines = format!("{}cookie: agentd-ui-{}={value}\r\n{key}", other.own(), other.port);
     assert_eq!(other.ask("GET /ui/info", &lines, b"").await.code(), "ui.signed_out");
+    // A server at another port sees the cookie, but not the key, which the page's storage keeps.
+    let lines = format!("{}cookie: {pair}\r\n", shown.own());
+    for lines in [&lines, &format!("{}{key}", shown.own()), &format!("{lines}agentd-ui-key: {value}\r\n")] {
+        assert_eq!(shown.ask("GET /host/this/v1/sessions", lines, b"").await.code(), "ui.signed_out", "{lines}");
+    }
+    assert_eq!(shown.ask("GET /ui/info", &format!("{lines}{key}"), b"").await.status, 200);
 }
 
 #[tokio::test]
@@ -59,9 +66,14 @@ async fn other_sites_and_other_names_are_refused_with_and_without_the_cookie() {
     let daemon = Daemon::start().await;
     let shown = Shown::start(&daemon, &[]);
     let visitor = shown.sign_in().await;
-    let cookie = visitor.lines.lines().find(|line| line.starts_with("cookie: ")).unwrap().to_owned();
+    let secrets: Vec<&str> = visitor
+        .lines
+        .lines()
+        .filter(|line| line.starts_with("cookie: ") || line.starts_with("agentd-ui-key: "))
+        .collect();
+    let secrets = format!("{}\r\n", secrets.join("\r\n"));
     let host = format!("host: 127.0.0.1:{}\r\n", shown.port);
-    for cookie in [format!("{cookie}\r\n"), String::new()] {
+    for secrets in [&secrets, ""] {
         for (lines, code) in [
             ("host: evil.example\r\n".to_owned(), "ui.foreign_host"),
             (format!("host: evil.example:{}\r\n", shown.port), "ui.foreign_host"),
@@ -75,19 +87,19 @@ async fn other_sites_and_other_names_are_refused_with_and_without_the_cookie() {
         ] {
             for request in ["GET /host/this/v1/sessions", "GET /ui/info", "POST /ui/login", "POST /host/this/v1/prune"]
             {
-                let answer = shown.ask(request, &format!("{lines}{cookie}"), b"{}").await;
+                let answer = shown.ask(request, &format!("{lines}{secrets}"), b"{}").await;
                 assert_eq!((answer.status, answer.code().as_str()), (403, code), "{request} {lines}");
                 assert!(!answer.head.contains("access-control-"), "{}", answer.head);
             }
         }
         // Without an origin nothing is changed.
-        let answer = shown.ask("POST /host/this/v1/prune", &format!("{host}{cookie}"), b"{}").await;
+        let answer = shown.ask("POST /host/this/v1/prune", &format!("{host}{secrets}"), b"{}").await;
         assert_eq!(answer.code(), "ui.foreign_origin");
     }
     // A link of another site may lead to the document, which has no data.
     let navigation = "sec-fetch-site: cross-site\r\nsec-fetch-mode: navigate\r\nsec-fetch-dest: document\r\n";
     assert_eq!(shown.ask("GET /", &format!("{host}{navigation}"), b"").await.status, 200);
-    let localhost = format!("host: localhost:{0}\r\norigin: http://localhost:{0}\r\n{cookie}\r\n", shown.port);
+    let localhost = format!("host: localhost:{0}\r\norigin: http://localhost:{0}\r\n{secrets}", shown.port);
     assert_eq!(shown.ask("GET /ui/info", &localhost, b"").await.status, 200);
 }
 

@@ -44,8 +44,8 @@ const OF_CONNECTION: [HeaderName; 9] = [
 ];
 
 impl Client {
-    /// Sends a request unchanged, and returns the answer as it comes, whatever its status. Both bodies are streamed, and
-    /// nothing is repeated.
+    /// Sends a request unchanged, and returns the answer as it comes, whatever its status. Both bodies are streamed,
+    /// and nothing is repeated.
     ///
     /// The daemon gets the path, the query, the body, and the headers that it reads. It gets the authorisation of this
     /// client and none of the request. There is no time limit: to give up, drop the future or the answer.

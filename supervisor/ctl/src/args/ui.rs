@@ -19,7 +19,7 @@ pub(crate) struct UiArgs {
     /// Refuse everything that changes something
     #[arg(long)]
     pub(crate) read_only: bool,
-    /// Port of the loopback; by default any free one
+    /// Port of the loopback; by default yours for this agentd, or any free one while it is in use
     #[arg(long, value_name = "N")]
     pub(crate) port: Option<u16>,
     /// Print the address only, and open no browser

@@ -22,10 +22,11 @@ impl Group {
             return Self::NeedsYou;
         }
         match brief.phase {
-            Phase::Busy | Phase::Starting | Phase::Preparing | Phase::Stopping => Self::Working,
+            // A phase of a later version is not taken for an end.
+            Phase::Busy | Phase::Starting | Phase::Preparing | Phase::Stopping | Phase::Unknown => Self::Working,
             Phase::Idle => Self::Idle,
             Phase::Pending | Phase::Waiting | Phase::BackingOff | Phase::Limited => Self::WaitingForItsWorld,
-            Phase::Stopped | Phase::Failed | Phase::Completed | Phase::Unknown => Self::Ended,
+            Phase::Stopped | Phase::Failed | Phase::Completed => Self::Ended,
         }
     }
 
@@ -108,7 +109,7 @@ mod tests {
                 assert_eq!(Group::of(&brief(phase, status)), expected, "{phase:?} {status:?}");
             }
         }
-        assert_eq!(Group::of(&brief(Phase::Unknown, None)), Group::Ended);
+        assert_eq!(Group::of(&brief(Phase::Unknown, None)), Group::Working);
     }
 
     #[test]

@@ -67,9 +67,15 @@ pub struct Page {
 }
 
 impl Page {
-    /// Opens a port of the loopback; port 0 is any free one. The life of the token begins.
-    pub async fn bind(settings: Settings, port: u16) -> io::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
+    /// Opens the first of these ports of the loopback that is free; port 0 is any free one. The life of the token
+    /// begins.
+    ///
+    /// # Errors
+    ///
+    /// The failure to open the last port.
+    pub async fn bind(settings: Settings, ports: &[u16]) -> io::Result<Self> {
+        let addresses: Vec<SocketAddr> = ports.iter().map(|port| (Ipv4Addr::LOCALHOST, *port).into()).collect();
+        let listener = TcpListener::bind(addresses.as_slice()).await?;
         let port = listener.local_addr()?.port();
         let token = Secret::random().map_err(io::Error::other)?;
         let door = Door::new(token, after(Timestamp::now(), settings.token_life), settings.life);

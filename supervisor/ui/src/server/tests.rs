@@ -25,7 +25,7 @@ fn settings() -> Settings {
 fn with<T>(settings: Settings, test: impl AsyncFnOnce(&Page) -> T) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let page = Page::bind(settings, 0).await.unwrap();
+        let page = Page::bind(settings, &[0]).await.unwrap();
         tokio::select! {
             () = page.serve() => panic!("the page ended"),
             result = timeout(Duration::from_mins(1), test(&page)) => result.expect("no endless wait"),
@@ -72,43 +72,47 @@ fn token(page: &Page) -> String {
     page.url().split_once("#token=").unwrap().1.to_owned()
 }
 
-/// Returns the line with the cookie of a sign-in, for a request.
-fn cookie(answer: &Answer) -> String {
+/// Returns the lines with the cookie and the key of a sign-in, for a request.
+fn admission(answer: &Answer) -> String {
     let line =
         answer.head.lines().find(|line| line.starts_with("set-cookie: ")).unwrap_or_else(|| panic!("{answer:?}"));
     let pair = line.strip_prefix("set-cookie: ").unwrap().split(';').next().unwrap();
-    format!("cookie: {pair}\r\n")
+    let body: Value = serde_json::from_str(&answer.body).unwrap();
+    format!("cookie: {pair}\r\nagentd-ui-key: {}\r\n", body["key"].as_str().unwrap())
 }
 
 #[test]
-fn a_browser_signs_in_once_and_its_cookie_shows_the_page_its_hosts() {
+fn a_browser_signs_in_once_and_cookie_and_key_show_the_page_its_hosts() {
     with(settings(), async |page| {
         assert_eq!(ask(page, "GET /ui/info", "", "").await.code(), "ui.signed_out");
         assert_eq!(sign_in(page, "wrong").await.code(), "ui.token_wrong");
         let answer = sign_in(page, &token(page)).await;
-        assert_eq!(answer.status, 204, "{answer:?}");
+        assert_eq!(answer.status, 200, "{answer:?}");
         for attribute in ["; path=/", "; max-age=", "; httponly", "; samesite=strict"] {
             assert!(answer.head.contains(attribute), "{attribute}: {answer:?}");
         }
         assert!(answer.head.contains(&format!("set-cookie: agentd-ui-{}=", page.port())), "{answer:?}");
         assert_eq!(sign_in(page, &token(page)).await.code(), "ui.token_used");
 
-        let info = ask(page, "GET /ui/info", &cookie(&answer), "").await;
+        for line in admission(&answer).lines() {
+            assert_eq!(ask(page, "GET /ui/info", &format!("{line}\r\n"), "").await.code(), "ui.signed_out", "{line}");
+        }
+        let info = ask(page, "GET /ui/info", &admission(&answer), "").await;
         let info: Value = serde_json::from_str(&info.body).unwrap();
         assert_eq!((&info["version"], &info["read_only"]), (&Value::from("1.2.3"), &Value::from(false)));
         assert_eq!(info["hosts"][0]["name"], "this");
         assert_eq!(info["editor"], "zed://file{path}:{line}");
         assert!(info["expires"].as_str().unwrap().parse::<Timestamp>().unwrap() > Timestamp::now());
 
-        let away = ask(page, "GET /host/this/v1/sessions", &cookie(&answer), "").await;
+        let away = ask(page, "GET /host/this/v1/sessions", &admission(&answer), "").await;
         assert_eq!((away.status, away.code().as_str()), (503, "ui.host_unreachable"));
-        assert_eq!(ask(page, "GET /host/other/v1/x", &cookie(&answer), "").await.code(), "ui.no_such_host");
-        assert_eq!(ask(page, "GET /host/this/acp", &cookie(&answer), "").await.code(), "ui.no_such_path");
+        assert_eq!(ask(page, "GET /host/other/v1/x", &admission(&answer), "").await.code(), "ui.no_such_host");
+        assert_eq!(ask(page, "GET /host/this/acp", &admission(&answer), "").await.code(), "ui.no_such_path");
     });
 }
 
 #[test]
-fn the_files_need_no_cookie_and_every_answer_is_confined() {
+fn the_files_need_no_sign_in_and_every_answer_is_confined() {
     with(settings(), async |page| {
         let index = ask(page, "GET /", "", "").await;
         assert!(index.status == 200 && index.head.contains("cache-control: no-store"), "{index:?}");
@@ -144,18 +148,18 @@ fn a_token_that_was_not_used_in_time_opens_nothing() {
 }
 
 #[test]
-fn the_end_of_a_sign_in_closes_its_connections_and_refuses_its_cookie() {
+fn the_end_of_a_sign_in_closes_its_connections_and_refuses_its_secrets() {
     with(Settings { life: Duration::from_secs(2), ..settings() }, async |page| {
         let mut open = TcpStream::connect(("127.0.0.1", page.port())).await.unwrap();
         let answer = sign_in(page, &token(page)).await;
-        let cookie = cookie(&answer);
-        let head = format!("GET /ui/info HTTP/1.1\r\nhost: 127.0.0.1:{}\r\n{cookie}\r\n", page.port());
+        let admission = admission(&answer);
+        let head = format!("GET /ui/info HTTP/1.1\r\nhost: 127.0.0.1:{}\r\n{admission}\r\n", page.port());
         open.write_all(head.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
         open.read_to_end(&mut rest).await.unwrap(); // until the server closes it
         assert!(String::from_utf8_lossy(&rest).starts_with("HTTP/1.1 200"), "{}", String::from_utf8_lossy(&rest));
         page.stage().wait_for(|stage| *stage == Stage::SignedOut).await.unwrap();
-        assert_eq!(ask(page, "GET /ui/info", &cookie, "").await.code(), "ui.signed_out");
+        assert_eq!(ask(page, "GET /ui/info", &admission, "").await.code(), "ui.signed_out");
         assert_eq!(ask(page, "GET /", "", "").await.status, 200);
     });
 }
@@ -175,7 +179,7 @@ fn a_sign_in_that_cannot_be_read_costs_nothing() {
         ] {
             assert_eq!(ask(page, "POST /ui/login", lines, body).await.code(), code, "{body}");
         }
-        assert_eq!(sign_in(page, &token(page)).await.status, 204);
+        assert_eq!(sign_in(page, &token(page)).await.status, 200);
     });
 }
 

@@ -2,6 +2,7 @@
 
 mod browser;
 mod editor;
+mod revive;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use agentd_client::{Client, Way};
 use agentd_remote::{Hosts, THIS};
 use agentd_ui::{Host, Page, Settings, Stage};
 use serde_json::json;
+use sha2::{Digest as _, Sha256};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{Context, default_socket, environment_text, hosts_file, print, tell};
@@ -44,13 +46,16 @@ pub(super) async fn ui(context: &Context, args: &UiArgs) -> Result<u8, Error> {
     for kind in [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()] {
         signals.push(signal(kind).map_err(Error::Setup)?);
     }
-    let port = args.port.unwrap_or_default();
-    let page = Page::bind(settings, port).await.map_err(|source| not_bound(port, source))?;
+    let uid = nix::unistd::getuid().as_raw();
+    let ports =
+        args.port.map_or_else(|| vec![usual_port(uid, &context.client.way().to_string()), 0], |port| vec![port]);
+    let page = Page::bind(settings, &ports).await.map_err(|source| not_bound(&ports, source))?;
     show(context, &page, args)?;
     let browser = if args.no_open { None } else { opened(&page)? };
     let [interrupt, terminate, hangup] = signals.as_mut_slice() else { return Ok(0) };
     tokio::select! {
         () = page.serve() => Ok(0),
+        () = revive::revive(context.client.clone(), context.starter.clone()) => Ok(0),
         ended = follow(&page, browser) => ended.map(|()| 0),
         _ = interrupt.recv() => Ok(0),
         _ = terminate.recv() => Ok(0),
@@ -119,7 +124,18 @@ fn in_path(name: &str) -> String {
     name.chars().map(|char| if is_plain(char) { char } else { '~' }).collect()
 }
 
-fn not_bound(port: u16, source: io::Error) -> Error {
+/// Returns the port that the page of this user and daemon has each time, if it is free. A browser keeps typed text,
+/// settings and the permission for notifications by port.
+///
+/// The range is below the ports of outgoing connections: 32768 and above on Linux (ip(7), `ip_local_port_range`), 49152
+/// and above on macOS.
+fn usual_port(uid: u32, place: &str) -> u16 {
+    let digest = Sha256::digest(format!("{uid} {place}"));
+    20_000 + u16::from_be_bytes([digest[0], digest[1]]) % 10_000
+}
+
+fn not_bound(ports: &[u16], source: io::Error) -> Error {
+    let [port] = ports else { return Error::Setup(source) };
     if source.kind() != io::ErrorKind::AddrInUse {
         return Error::Setup(source);
     }
@@ -204,6 +220,15 @@ async fn ended(program: Option<&mut tokio::process::Child>) -> Option<ExitStatus
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_user_and_daemon_has_its_port_again() {
+        let port = usual_port(1000, "/run/user/1000/agentd/control.sock");
+        assert_eq!(port, usual_port(1000, "/run/user/1000/agentd/control.sock"));
+        assert!((20_000..30_000).contains(&port));
+        let others = [usual_port(1001, "/run/user/1000/agentd/control.sock"), usual_port(1000, "lab")];
+        assert!(!others.contains(&port));
+    }
 
     #[test]
     fn the_name_of_a_host_needs_no_escape_in_a_path() {

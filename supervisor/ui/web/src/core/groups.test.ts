@@ -13,9 +13,9 @@ const needing = {
 
 test("each phase has its group", () => {
   const phases = {
-    working: ["pending", "preparing", "starting", "busy", "stopping"],
+    working: ["preparing", "starting", "busy", "stopping"],
     idle: ["idle"],
-    waiting: ["waiting", "backing-off", "limited"],
+    waiting: ["pending", "waiting", "backing-off", "limited"],
     ended: ["stopped", "failed", "completed"],
   };
   for (const [name, members] of Object.entries(phases))

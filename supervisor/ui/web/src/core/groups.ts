@@ -1,4 +1,4 @@
-/** The groups of the list, from phases and conditions. */
+/** The groups of the list, from phases and conditions. `agentctl top` has the same rule. */
 import type { SessionBrief } from "./api";
 
 export const GROUPS = ["needs", "working", "idle", "waiting", "ended"] as const;
@@ -13,13 +13,12 @@ export function attention(brief: SessionBrief): string | undefined {
 /**
  * Returns the group of a session. A session that needs a person is in no other group.
  *
- * `waiting` is for its world: a prerequisite, the end of a rate limit, the next attempt after a crash.
+ * `waiting` is for its world: a prerequisite, the end of a rate limit, the next attempt after a crash, a first launch.
  * A launch that prepares or starts its agent makes progress by itself, so it is working.
  */
 export function group(brief: SessionBrief): Group {
   if (attention(brief) !== undefined) return "needs";
   switch (brief.phase) {
-    case "pending":
     case "preparing":
     case "starting":
     case "busy":
@@ -27,6 +26,7 @@ export function group(brief: SessionBrief): Group {
       return "working";
     case "idle":
       return "idle";
+    case "pending":
     case "waiting":
     case "backing-off":
     case "limited":
