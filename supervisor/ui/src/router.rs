@@ -50,8 +50,6 @@ struct Info<'a> {
     version: &'a str,
     read_only: bool,
     hosts: Vec<HostInfo<'a>>,
-    /// As that of the first host.
-    editor: Option<&'a str>,
     /// End of the sign-in.
     expires: Timestamp,
 }
@@ -129,12 +127,10 @@ impl Shared {
     }
 
     fn info(&self, expires: Timestamp) -> Info<'_> {
-        let hosts: Vec<HostInfo<'_>> = self.settings.hosts.iter().map(HostInfo::of).collect();
         Info {
             version: &self.settings.version,
             read_only: self.settings.is_read_only,
-            editor: hosts.first().and_then(|host| host.editor),
-            hosts,
+            hosts: self.settings.hosts.iter().map(HostInfo::of).collect(),
             expires,
         }
     }

@@ -150,7 +150,7 @@ async fn only_calls_of_the_interface_reach_the_daemon_and_problems_stay_its_own(
     let daemon = Daemon::start().await;
     let shown = Shown::start(&daemon, &["--editor", "vscode"]);
     let visitor = shown.sign_in().await;
-    assert_eq!(visitor.get("/ui/info").await.json()["editor"], "vscode://file{path}:{line}");
+    assert_eq!(visitor.get("/ui/info").await.json()["hosts"][0]["editor"], "vscode://file{path}:{line}");
     for path in ["/host/this/acp", "/host/this/", "/v1/sessions"] {
         assert_eq!(visitor.get(path).await.code(), "ui.no_such_path", "{path}");
     }

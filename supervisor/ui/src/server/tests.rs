@@ -101,7 +101,7 @@ fn a_browser_signs_in_once_and_cookie_and_key_show_the_page_its_hosts() {
         let info: Value = serde_json::from_str(&info.body).unwrap();
         assert_eq!((&info["version"], &info["read_only"]), (&Value::from("1.2.3"), &Value::from(false)));
         assert_eq!(info["hosts"][0]["name"], "this");
-        assert_eq!(info["editor"], "zed://file{path}:{line}");
+        assert_eq!(info["hosts"][0]["editor"], "zed://file{path}:{line}");
         assert!(info["expires"].as_str().unwrap().parse::<Timestamp>().unwrap() > Timestamp::now());
 
         let away = ask(page, "GET /host/this/v1/sessions", &admission(&answer), "").await;
