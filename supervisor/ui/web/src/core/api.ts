@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 
 import { texts } from "../texts";
 import type { components, paths } from "../api";
+import { send } from "./key";
 
 export type Schemas = components["schemas"];
 export type SessionView = Schemas["SessionView"];
@@ -51,10 +52,13 @@ export async function call<T>(
 ): Promise<T> {
   let response: Response;
   try {
-    response = await fetch(base + path, {
+    response = await send(base + path, {
       ...init,
       method: method.toUpperCase(),
-      headers: { ...(body === undefined ? {} : { "content-type": "application/json" }), ...init.headers },
+      headers: {
+        ...(body === undefined ? {} : { "content-type": "application/json" }),
+        ...(init.headers as Record<string, string>),
+      },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
   } catch (error) {

@@ -2,6 +2,7 @@
 import { signal } from "@preact/signals";
 
 import { call, Refused, signedOut } from "./api";
+import { keepKey, LOGIN } from "./key";
 import { Sessions } from "./store";
 
 /** The answer of `GET /ui/info`. */
@@ -32,14 +33,15 @@ export type Login =
 export const login = signal<Login>({ state: "pending" });
 export const hosts = signal<Host[]>([]);
 
-/** Exchanges the token of the address for a cookie, if there is one, and opens the hosts. */
+/** Exchanges the token of the address for a cookie and a key, if there is one, and opens the hosts. */
 export async function enter(): Promise<void> {
   const token = /^#token=([^&]+)/.exec(location.hash)?.[1];
   if (token !== undefined) {
     // The token leaves the address before anything else, so that it is in no history and no screenshot.
     history.replaceState(null, "", "#/");
     try {
-      await call("", "post", "/ui/login", { token: decodeURIComponent(token) });
+      const { key } = await call<{ key: string }>("", "post", LOGIN, { token: decodeURIComponent(token) });
+      keepKey(key);
     } catch (error) {
       // A page that is signed in already can be opened again by an old address.
       if (!(await open())) refused(error);

@@ -1,6 +1,7 @@
 /** Requests of the form for new sessions and of the panels that explain a session. */
 import { call, Refused, session, type Base, type PromptPart, type Schemas, type SessionView } from "./api";
 import { durations, type Durations } from "./durations";
+import { send } from "./key";
 
 /** Moments whose environments the endpoint compares. */
 export type EnvironmentMoment = Schemas["EnvironmentMoment"];
@@ -127,7 +128,7 @@ export const plugins = (base: Base): Promise<Schemas["PluginList"]> => call(base
 
 /** Returns the durations of plugin calls from the metrics. Empty if this connection does not offer metrics. */
 export async function pluginDurations(base: Base): Promise<Map<string, Durations>> {
-  const response = await fetch(`${base}/metrics`).catch(() => undefined);
+  const response = await send(`${base}/metrics`).catch(() => undefined);
   return response?.ok ? durations(await response.text()) : new Map<string, Durations>();
 }
 

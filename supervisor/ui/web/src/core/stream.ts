@@ -10,6 +10,7 @@
  */
 import { texts } from "../texts";
 import { answer, Refused, words, type Base } from "./api";
+import { send } from "./key";
 import { take } from "./slots";
 
 export type Connection =
@@ -219,7 +220,7 @@ export class Stream<T> {
     };
     heard();
     try {
-      const response = await fetch(this.options.base + this.options.path(this.cursor, follow), {
+      const response = await send(this.options.base + this.options.path(this.cursor, follow), {
         signal,
         headers: { accept: "text/event-stream" },
         cache: "no-store",

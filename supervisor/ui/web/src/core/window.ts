@@ -10,6 +10,7 @@ import { signal } from "@preact/signals";
 
 import { answer, call, session, type Base } from "./api";
 import { Conversation, type Event, type Gap } from "./conversation";
+import { send } from "./key";
 import { Stream, type Connection } from "./stream";
 
 /** Number of records of the first answer. It is small, since single records can have megabytes. Pages grow from it. */
@@ -241,7 +242,7 @@ export class Window {
   }
 
   private async page(before: number, limit: number): Promise<Line[]> {
-    const response = await fetch(this.base + session(this.id, `/events?before=${before}&limit=${limit}`));
+    const response = await send(this.base + session(this.id, `/events?before=${before}&limit=${limit}`));
     if (!response.ok) await answer(response);
     const lines = (await response.text()).split("\n").filter(Boolean);
     for (const { length } of lines) {
