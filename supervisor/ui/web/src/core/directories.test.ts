@@ -24,3 +24,18 @@ test("proposals begin with the typed text, or else have its words in any place",
   assert.deepEqual(proposals(all, "/work/web"), []);
   assert.deepEqual(proposals(all, ""), all);
 });
+
+test("a typed path proposes known directories, then the listed ones", () => {
+  const known = ["/work/web/deep", "/home/web-old"];
+  const listing = { path: "/work/", directories: ["/work/api", "/work/web", "/work/wiki"] };
+  assert.deepEqual(proposals(known, "/work/", listing), ["/work/web/deep", "/work/api", "/work/web", "/work/wiki"]);
+  // The answer for the longer path is on its way.
+  assert.deepEqual(proposals(known, "/work/w", listing), ["/work/web/deep", "/work/web", "/work/wiki"]);
+  assert.deepEqual(proposals([], "/work/web", listing), []);
+  assert.deepEqual(proposals(known, "old", listing), ["/home/web-old"]);
+});
+
+test("without a text the known directories come before those of the home", () => {
+  const listing = { path: "", directories: ["/root/a"] };
+  assert.deepEqual(proposals(["/work"], "", listing), ["/work", "/root/a"]);
+});

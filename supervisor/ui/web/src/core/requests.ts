@@ -72,6 +72,10 @@ export const catalogue = (base: Base): Promise<Schemas["Catalogue"]> => call(bas
 export const options = (base: Base, id: string): Promise<Schemas["OptionsView"]> =>
   call(base, "get", session(id, "/options"));
 
+/** Returns the directories whose paths begin with `path`. Without a path they are those of the home. */
+export const directories = (base: Base, path: string, signal?: AbortSignal): Promise<Schemas["DirectoryList"]> =>
+  call(base, "get", query("/v1/directories", { path: path || undefined }), undefined, { signal });
+
 /** Returns the scripts that a session in a directory would source. Fails if there is no such directory. */
 export const scripts = (base: Base, directory: string, signal?: AbortSignal): Promise<Schemas["ScriptList"]> =>
   call(base, "get", query("/v1/scripts", { directory }), undefined, { signal });

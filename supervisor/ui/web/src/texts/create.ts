@@ -3,7 +3,7 @@ export const create = {
   title: "New session",
   host: "Machine",
   directory: "Directory",
-  directoryHelp: "An absolute path. Known directories are proposed.",
+  directoryHelp: "An absolute path. Known directories and those that complete the path are proposed.",
   relativeHelp: "Relative to the new directory. It can stay empty.",
   unapproved: (path: string) => `Launches fail until the script ${path} is approved. Read it, and then run`,
   workspace: "A new directory of the session's own",

@@ -1,6 +1,6 @@
 /** A text field that proposes values, by the pattern "editable combobox with list" of the ARIA practices. */
 import type { VNode } from "preact";
-import { useId, useState } from "preact/hooks";
+import { useEffect, useId, useState } from "preact/hooks";
 
 import { visible } from "../../core/text";
 
@@ -30,6 +30,9 @@ export function Combobox({ label, value, change, proposals, placeholder, invalid
   const [active, setActive] = useState(-1);
   const list = useId();
   const shown = open && proposals.length > 0;
+  useEffect(() => {
+    if (active >= 0) document.getElementById(`${list}-${active}`)?.scrollIntoView({ block: "nearest" });
+  }, [active, list]);
   const close = () => {
     setOpen(false);
     setActive(-1);

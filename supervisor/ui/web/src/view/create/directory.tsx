@@ -3,10 +3,10 @@ import type { VNode } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 
 import { Refused, type Schemas } from "../../core/api";
-import { known, proposals } from "../../core/directories";
+import { isListed, known, proposals, type Listing } from "../../core/directories";
 import type { Host } from "../../core/login";
 import { shellWord } from "../../core/remedy";
-import { schedules, scripts, snapshots } from "../../core/requests";
+import { directories, schedules, scripts, snapshots } from "../../core/requests";
 import { visible } from "../../core/text";
 import { create } from "../../texts/create";
 import { Command, Words } from "../why/copy";
@@ -15,6 +15,8 @@ import { described, Help, type Form } from "./fields";
 
 /** Milliseconds without a key after which the directory is examined. */
 const PAUSE = 400;
+/** Milliseconds without a key after which the typed path is completed. */
+const COMPLETION_PAUSE = 120;
 
 /** A directory's scripts, or why there is none. */
 type Finding = { scripts: Schemas["ScriptView"][] } | { refused: Refused };
@@ -26,7 +28,9 @@ export function Directory({ form, host }: { form: Form; host: Host }): VNode {
   const others = useOthers(host);
   const all = host.sessions.all.value;
   const candidates = useMemo(() => known(all.values(), others), [all, others]);
-  const finding = useFinding(host, workspace ? "" : directory.trim());
+  const typed = directory.trim();
+  const listing = useListing(host, workspace ? undefined : typed);
+  const finding = useFinding(host, workspace ? "" : typed);
   const id = `${ids}-directory`;
   return (
     <div class="field">
@@ -35,13 +39,13 @@ export function Directory({ form, host }: { form: Form; host: Host }): VNode {
         label={create.directory}
         value={directory}
         change={(value) => change({ directory: value })}
-        proposals={workspace ? [] : proposals(candidates, directory).map((value) => ({ value }))}
+        proposals={workspace ? [] : proposals(candidates, typed, listing).map((value) => ({ value }))}
         invalid={blamed === "directory" || (finding !== undefined && "refused" in finding)}
         describedBy={described(`${id}-help`, `${id}-finding`)}
       />
       <Help id={id}>{workspace ? create.relativeHelp : create.directoryHelp}</Help>
       <div id={`${id}-finding`} role="status" class="finding">
-        {finding !== undefined && <FindingView finding={finding} directory={directory.trim()} />}
+        {finding !== undefined && <FindingView finding={finding} directory={typed} />}
       </div>
     </div>
   );
@@ -64,6 +68,28 @@ function useOthers(host: Host): string[] {
     };
   }, [host]);
   return others;
+}
+
+/** Lists the directories that complete a path. An older listing stays until the next answer. */
+function useListing(host: Host, typed: string | undefined): Listing | undefined {
+  const [listing, setListing] = useState<Listing>();
+  useEffect(() => setListing(undefined), [host]);
+  useEffect(() => {
+    if (typed === undefined || !isListed(typed)) return undefined;
+    const abort = new AbortController();
+    const timer = setTimeout(() => {
+      directories(host.base, typed, abort.signal).then(
+        (list) => setListing({ path: typed, directories: list.directories }),
+        // Without an answer the known directories remain. The examination of the directory says why.
+        () => abort.signal.aborted || setListing(undefined),
+      );
+    }, COMPLETION_PAUSE);
+    return () => {
+      clearTimeout(timer);
+      abort.abort();
+    };
+  }, [host, typed]);
+  return listing;
 }
 
 /** Examines a directory when nobody has typed for a moment. */
