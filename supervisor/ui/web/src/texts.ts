@@ -163,7 +163,8 @@ export const texts = {
     commands: "Commands of the agent",
     attach: "Attach a file",
     detach: (name: string) => `Remove ${name}`,
-    tooLarge: (name: string) => `${name} is larger than 4 MB. Name its path in the message instead.`,
+    tooLarge: (name: string, mebibytes: number) =>
+      `${name} is larger than ${mebibytes} MiB. Name its path in the message instead.`,
     options: "Options of the agent",
     silent: "The agent has sent nothing for a while.",
   },
