@@ -15,7 +15,7 @@ import { CreateForm } from "./view/create";
 import { KeyList, keyListOpen } from "./view/keys";
 import { Lists, step } from "./view/list";
 import { SessionHead } from "./view/head";
-import { Trouble } from "./view/problem";
+import { ProblemView } from "./view/problem";
 import { Top } from "./view/top";
 import { WhyPanels } from "./view/why";
 
@@ -98,7 +98,7 @@ function OneSession({
   return (
     <>
       <SessionHead host={host} id={id} session={session} view={view} readOnly={readOnly} problem={problem} />
-      <Trouble of={problem.value ?? trouble} />
+      <ProblemView of={problem.value ?? trouble} />
       <div class="pane" hidden={view !== "session"}>
         <ConversationView host={host} id={id} session={session} readOnly={readOnly} problem={problem} />
       </div>

@@ -84,7 +84,6 @@ export const texts = {
     tokens: (used: number, size: number | null | undefined) =>
       size ? `${short(used)} of ${short(size)} tokens` : `${short(used)} tokens`,
     cost: (amount: number, currency: string) => `${amount.toFixed(2)} ${currency}`,
-    prerequisites: "What is missing:",
   },
   conversation: {
     region: "Conversation",
@@ -142,6 +141,7 @@ export const texts = {
     token: (name: string) => `the token ${name}`,
     program: (name: string, pid: number | null | undefined) => (pid == null ? name : `${name} (process ${pid})`),
     cut: "Parts of this question were too long and were cut. The agent's tool call above may have them whole.",
+    unknown: "The agent sent no command, file or change with this question. What it asks for is only in its words.",
     directory: (directory: string) => `in ${directory}`,
     open: "Open the page",
     accept: "Send",

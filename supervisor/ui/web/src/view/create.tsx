@@ -13,7 +13,7 @@ import { Choice, TextField, type Form } from "./create/fields";
 import { Files, useFiles } from "./create/files";
 import { Requirements } from "./create/requirements";
 import { refusal } from "./why/panel";
-import { ProblemView } from "./why/problem";
+import { ProblemView } from "./problem";
 
 interface Props {
   /** The hosts to choose from, the chosen one first. */
@@ -122,7 +122,7 @@ function FormView({ hosts, host, draft, change, created, cancelled }: FormProps)
       <Files ids={ids} chosen={chosen} />
       <More form={form} host={host} agent={agent} offer={offer} />
       <div ref={box} tabIndex={-1} class="result">
-        {refused && <ProblemView refused={refused} />}
+        <ProblemView of={refused} />
         {refused && isLost(refused) && <p>{create.lost}</p>}
         {left && <Left left={left} open={() => created(host.name, left.view.id)} />}
       </div>
@@ -280,7 +280,7 @@ function Left({ left: { left }, open }: { left: Required<Created>; open: () => v
   return (
     <>
       <p role="alert">{create.left[left.step]}</p>
-      <ProblemView refused={left.refused} />
+      <ProblemView of={left.refused} />
       <button type="button" onClick={leave}>
         {create.openSession}
       </button>

@@ -9,7 +9,7 @@ import { shellWord } from "../../core/remedy";
 import { directories, schedules, scripts, snapshots } from "../../core/requests";
 import { visible } from "../../core/text";
 import { create } from "../../texts/create";
-import { Command, Words } from "../why/copy";
+import { Command, Words } from "../copy";
 import { Combobox } from "./combobox";
 import { described, Help, type Form } from "./fields";
 

@@ -7,7 +7,7 @@ import { shellWord } from "../../core/remedy";
 import { difference, type EnvironmentMoment } from "../../core/requests";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
-import { Command } from "./copy";
+import { Command } from "../copy";
 import { text } from "./environment";
 import { Action, Content, useEvents, useLoad, type Place } from "./panel";
 

@@ -5,9 +5,9 @@ import type { Schemas } from "../../core/api";
 import { doctor } from "../../core/requests";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
-import { Command, Remedy } from "./copy";
+import { Command, Remedy } from "../copy";
 import { Action, Content, useLoad, type Place } from "./panel";
-import { Facts } from "./problem";
+import { Facts } from "../problem";
 
 type Check = Schemas["Check"];
 

@@ -7,10 +7,10 @@ import { environment, keep } from "../../core/requests";
 import { remedy, shellWord } from "../../core/remedy";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
-import { Command } from "./copy";
+import { Command } from "../copy";
 import { matches } from "./environment";
 import { Action, Content, refusal, useEvents, useLoad, type Place } from "./panel";
-import { Mistakes, ProblemView } from "./problem";
+import { Mistakes, ProblemView } from "../problem";
 
 type DroppedView = Schemas["DroppedView"];
 type Scope = "all" | "agent" | "directory";
@@ -122,7 +122,7 @@ function Keep({ name, command, place, view }: KeepProps): VNode {
         <Action busy={busy} label={texts.showFor(name)} run={() => void ask(scope, true)}>
           {texts.show}
         </Action>
-        {refused && <ProblemView refused={refused} />}
+        <ProblemView of={refused} />
         {refused && (
           <p>
             {texts.command}: <Command text={command} />
@@ -143,7 +143,7 @@ function Keep({ name, command, place, view }: KeepProps): VNode {
           )}
         </select>
       </p>
-      {refused ? <ProblemView refused={refused} /> : <Lines view={shown} />}
+      {refused ? <ProblemView of={refused} /> : <Lines view={shown} />}
       <p>
         {texts.command}: <Command text={`${command}${option(scope, view)}`} />
       </p>

@@ -6,7 +6,7 @@ import type { Schemas } from "../../core/api";
 import { environment, validation, type EnvironmentMoment } from "../../core/requests";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
-import { Words } from "./copy";
+import { Words } from "../copy";
 import { Action, Content, useEvents, useLoad, type Place } from "./panel";
 import { Parts } from "./state";
 import { took, When } from "./time";

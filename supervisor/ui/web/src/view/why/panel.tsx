@@ -6,7 +6,7 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { Refused } from "../../core/api";
 import type { Host } from "../../core/login";
 import { why } from "../../texts/why";
-import { ProblemView } from "./problem";
+import { ProblemView } from "../problem";
 
 /** What every panel knows of its session. */
 export interface Place {
@@ -89,7 +89,7 @@ export function refusal(error: unknown): Refused {
 export function Content<T>({ of, children }: { of: Loaded<T>; children: (value: T) => ComponentChildren }): VNode {
   return (
     <div aria-busy={of.busy}>
-      {of.refused && <ProblemView refused={of.refused} />}
+      <ProblemView of={of.refused} />
       {of.value !== undefined && children(of.value)}
       {of.busy && of.value === undefined && <p role="status">{why.loading}</p>}
     </div>

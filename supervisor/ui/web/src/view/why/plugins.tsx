@@ -6,7 +6,7 @@ import type { Durations } from "../../core/durations";
 import { environment, pluginDurations, plugins, prerequisites } from "../../core/requests";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
-import { Words } from "./copy";
+import { Words } from "../copy";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { Entry } from "./snapshot";
 import { took, When } from "./time";

@@ -6,9 +6,9 @@ import type { Schemas } from "../../core/api";
 import { checkPrerequisites, prerequisites } from "../../core/requests";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
-import { Remedy, Words } from "./copy";
+import { Remedy, Words } from "../copy";
 import { Action, Content, useEvents, useLoad, type Loaded, type Place } from "./panel";
-import { Facts } from "./problem";
+import { Facts } from "../problem";
 import { When } from "./time";
 
 type View = Schemas["PrerequisiteView"];

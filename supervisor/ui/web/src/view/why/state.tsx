@@ -5,7 +5,7 @@ import type { Schemas, SessionView } from "../../core/api";
 import { failureRemedy } from "../../core/failure";
 import { visible } from "../../core/text";
 import { why } from "../../texts/why";
-import { Remedy, Words } from "./copy";
+import { Remedy, Words } from "../copy";
 import { When } from "./time";
 
 type Condition = Schemas["Condition"];

@@ -2,8 +2,8 @@
 import type { VNode } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { visible } from "../core/text";
+import { why } from "../texts/why";
 
 /** Milliseconds for which the result of a copy is shown. */
 const SHOWN = 4000;
