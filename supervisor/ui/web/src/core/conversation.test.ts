@@ -47,6 +47,28 @@ test("a prompt stands where its turn began, behind its note", () => {
   assert.ok(conversation.items.every((item) => item.kind !== "prompt" || !item.queued));
 });
 
+test("a question has its tool call as the agent sent it, in the request or before", () => {
+  const ask = (toolCall: unknown) =>
+    record("agent.out", { id: 1, method: "session/request_permission", params: { toolCall, options: [] } });
+  const asked = (id: string, tool_call?: string) =>
+    record("permission.requested", { request: { id, title: "x", options: [], details: { tool_call } } });
+  const output = (text: string) => [{ type: "content", content: { type: "text", text } }];
+  const conversation = begin(
+    update({ sessionUpdate: "tool_call", toolCallId: "a", kind: "execute", rawInput: { command: "make" } }),
+    ask({ toolCallId: "a", content: output("the plan") }),
+    asked("p1", "a"),
+    asked("p2", "a"),
+    ask(null),
+    asked("p3"),
+    record("permission.requested", { request: { id: "p4", origin: "agentd", title: "stale", options: [] } }),
+  );
+  const tools = conversation.items.flatMap((item) => (item.kind === "question" ? [item.tool] : []));
+  assert.deepEqual(
+    tools.map((tool) => tool && [tool.command, tool.content.length]),
+    [["make", 1], ["make", 0], [undefined, 0], undefined],
+  );
+});
+
 test("a tool call has its command, its output and its duration, and a turn's end interrupts it", () => {
   const conversation = begin(
     update({

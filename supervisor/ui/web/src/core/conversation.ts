@@ -5,7 +5,7 @@
  * nothing. An item is changed in place, and its `rev` rises with each change.
  */
 import type { PromptPart, Schemas } from "./api";
-import { kept, join, list, object, text, update, type Event, type Json, type Kept } from "./records";
+import { asked, kept, join, list, object, text, update, type Event, type Json, type Kept } from "./records";
 import { updated, type Tool } from "./tools";
 
 export type { Event } from "./records";
@@ -28,7 +28,7 @@ export type Item = Common &
     | { kind: "image"; mime: string; data: string }
     | { kind: "tool"; tool: Tool }
     | { kind: "plan"; entries: PlanEntry[] }
-    | { kind: "question"; request: Schemas["PermissionRequest"]; answer?: Answer }
+    | { kind: "question"; request: Schemas["PermissionRequest"]; tool?: Tool; answer?: Answer }
     | { kind: "ended"; turn: string; reason?: string; synthetic?: Schemas["Synthetic"] }
     | { kind: "marker"; marker: Marker; values: Record<string, string> }
   );
@@ -96,6 +96,8 @@ export class Conversation {
   private tools = new Map<string, Of<"tool">>();
   private questions = new Map<string, Of<"question">>();
   private prompts = new Map<string, Of<"prompt">>();
+  /** The tool call for which the agent asks a permission, until the record of the question. */
+  private asked: Tool | undefined;
 
   /** Creates a conversation that keeps about `most` records and `mostBytes` bytes. */
   constructor(
@@ -191,6 +193,7 @@ export class Conversation {
     this.tools.clear();
     this.questions.clear();
     this.prompts.clear();
+    this.asked = undefined;
     this.records = records;
     this.first = records[0]?.seq;
     this.bytes = records.reduce((sum, { length }) => sum + length, 0);
@@ -236,10 +239,7 @@ export class Conversation {
     if (this.turn(event)) return;
     switch (event.kind) {
       case "permission.requested":
-        this.questions.set(
-          event.data.request.id,
-          this.add<"question">({ kind: "question", seq, time, request: event.data.request }),
-        );
+        this.question(event.data.request, seq, time);
         break;
       case "permission.resolved": {
         const item = this.questions.get(event.data.permission);
@@ -250,12 +250,24 @@ export class Conversation {
         item.rev += 1;
         break;
       }
-      case "agent.out":
-        this.message(update(event)!, seq, time);
+      case "agent.out": {
+        const call = asked(event);
+        if (call === undefined) this.message(update(event)!, seq, time);
+        else this.asked = updated(this.tools.get(text(call["toolCallId"]))?.tool, call, text(call["toolCallId"]), time);
         break;
+      }
       default:
         this.event(event);
     }
+  }
+
+  /** Adds a question, with the tool call as the agent sent it: in the request, or before under the same id. */
+  private question(request: Schemas["PermissionRequest"], seq: number, time: string): void {
+    const id = request.details?.tool_call ?? "";
+    const isOfTool = request.origin !== "agentd" && request.elicitation == null;
+    const tool = isOfTool && this.asked?.id === id ? this.asked : this.tools.get(id)?.tool;
+    if (isOfTool) this.asked = undefined;
+    this.questions.set(request.id, this.add<"question">({ kind: "question", seq, time, request, tool }));
   }
 
   /** Folds a record of a turn. Returns whether it is one. */

@@ -66,11 +66,19 @@ export function update(event: Event): Json | undefined {
   return message["method"] === "session/update" ? object(object(message["params"])["update"]) : undefined;
 }
 
+/** Returns the tool call for which the agent asks a permission in a message, if it does. */
+export function asked(event: Event): Json | undefined {
+  if (event.kind !== "agent.out") return undefined;
+  const message = object(event.data);
+  return message["method"] === "session/request_permission" ? object(object(message["params"])["toolCall"]) : undefined;
+}
+
 /** Returns a record as it is kept, or undefined if a conversation does not show it. */
 export function kept(event: Event, length: number): Kept | undefined {
   if (!SHOWN.has(event.kind)) return undefined;
   const record: Kept = { seq: event.seq, last: event.seq, time: event.time, length, event };
   if (event.kind !== "agent.out") return record;
+  if (asked(event) !== undefined) return record;
   const found = update(event);
   if (found === undefined || !UPDATES.has(text(found["sessionUpdate"]))) return undefined;
   const piece = found["sessionUpdate"];

@@ -28,7 +28,7 @@ interface Props {
 
 export function Question({ item, open, reply }: Props): VNode {
   const { request, answer } = item;
-  const { details, elicitation } = request;
+  const { elicitation } = request;
   const waits = answer === undefined && open !== "no";
   return (
     <article
@@ -37,7 +37,14 @@ export function Question({ item, open, reply }: Props): VNode {
       data-permission={request.id}
       aria-label={texts.question.label}
     >
-      <p class="who">{request.origin === "agentd" ? texts.question.asksAgentd : texts.question.asks}</p>
+      <p class="who">
+        {request.origin === "agentd" ? texts.question.asksAgentd : texts.question.asks}
+        {kindOf(request).map((word) => (
+          <span key={word} class="kind">
+            {visible(word)}
+          </span>
+        ))}
+      </p>
       {request.title.length > LONG ? (
         <Plain text={request.title} />
       ) : (
@@ -45,28 +52,7 @@ export function Question({ item, open, reply }: Props): VNode {
           <bdi>{visible(request.title)}</bdi>
         </p>
       )}
-      {details?.command && <Plain text={details.command} class="command" label={texts.conversation.command} />}
-      {details?.directory && (
-        <p class="where">
-          <bdi>{texts.question.directory(visible(details.directory))}</bdi>
-        </p>
-      )}
-      {(details?.paths?.length ?? 0) > 0 && (
-        <ul class="paths">
-          {details!.paths!.map((path) => (
-            <li key={path}>
-              <code>
-                <bdi>{visible(path)}</bdi>
-              </code>
-            </li>
-          ))}
-        </ul>
-      )}
-      {details?.diffs?.map((diff, index) => (
-        <Diff key={index} path={diff.path} before={diff.old ?? ""} after={diff.new} />
-      ))}
-      {!details?.command && !details?.diffs?.length && details?.arguments && <Plain text={details.arguments} />}
-      {details?.cut && <p class="where">{texts.question.cut}</p>}
+      <Subject item={item} />
       {elicitation?.mode === "url" && (
         <p>
           <Link to={elicitation.url}>
@@ -83,6 +69,59 @@ export function Question({ item, open, reply }: Props): VNode {
       {answer !== undefined && <p class="answer">{answerWords(request, answer)}</p>}
       {answer === undefined && open === "no" && <p class="answer">{texts.question.closed}</p>}
     </article>
+  );
+}
+
+/** Returns the kind of the tool and the agent's name for it, without repetition. */
+function kindOf({ tool_kind: kind, details }: Schemas["PermissionRequest"]): string[] {
+  return [...new Set([kind, details?.tool].filter((word) => word != null && word !== ""))] as string[];
+}
+
+/**
+ * The subject of a question: the command, the files, the changes and what else the agent sent of its tool call.
+ *
+ * The details of the request have bounded lengths. What they lack comes from the tool call.
+ */
+function Subject({ item: { request, tool } }: { item: Props["item"] }): VNode {
+  const { details, elicitation } = request;
+  const command = details?.command ?? tool?.command;
+  const paths = details?.paths ?? [];
+  const own = details?.diffs?.map(({ path, old, new: after }) => ({ path, before: old ?? "", after })) ?? [];
+  const diffs = own.length > 0 ? own : (tool?.content ?? []).filter((part) => part.type === "diff");
+  const outputs = (tool?.content ?? []).filter((part) => part.type === "text");
+  const input = command === undefined && diffs.length === 0 ? details?.arguments : undefined;
+  const isKnown = command !== undefined || paths.length + diffs.length + outputs.length > 0 || input != null;
+  return (
+    <>
+      {command !== undefined && <Plain text={command} class="command" label={texts.conversation.command} />}
+      {details?.directory && (
+        <p class="where">
+          <bdi>{texts.question.directory(visible(details.directory))}</bdi>
+        </p>
+      )}
+      {paths.length > 0 && (
+        <ul class="paths">
+          {paths.map((path) => (
+            <li key={path}>
+              <code>
+                <bdi>{visible(path)}</bdi>
+              </code>
+            </li>
+          ))}
+        </ul>
+      )}
+      {diffs.map((diff, index) => (
+        <Diff key={index} {...diff} />
+      ))}
+      {outputs.map((part, index) => (
+        <Plain key={index} text={part.text} />
+      ))}
+      {input != null && <Plain text={input} />}
+      {details?.cut && <p class="where">{texts.question.cut}</p>}
+      {!isKnown && elicitation == null && request.origin !== "agentd" && (
+        <p class="where warning">{texts.question.unknown}</p>
+      )}
+    </>
   );
 }
 
