@@ -10,6 +10,7 @@ import { follow, go, route, type Route } from "./core/route";
 import { useView } from "./core/view";
 import { texts } from "./texts";
 import { Banner } from "./view/banner";
+import { CommandMachine } from "./view/copy";
 import { ConversationView } from "./view/conversation";
 import { CreateForm } from "./view/create";
 import { KeyList, keyListOpen } from "./view/keys";
@@ -96,7 +97,7 @@ function OneSession({
   const { document: session, trouble } = useView(host, id);
   const problem = useSignal<unknown>(undefined);
   return (
-    <>
+    <CommandMachine.Provider value={host}>
       <SessionHead host={host} id={id} session={session} view={view} readOnly={readOnly} problem={problem} />
       <ProblemView of={problem.value ?? trouble} />
       <div class="pane" hidden={view !== "session"}>
@@ -107,7 +108,7 @@ function OneSession({
           <WhyPanels host={host} id={id} view={session} readOnly={readOnly} />
         </div>
       )}
-    </>
+    </CommandMachine.Provider>
   );
 }
 

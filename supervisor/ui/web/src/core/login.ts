@@ -9,9 +9,7 @@ import { Sessions } from "./store";
 export interface Info {
   version: string;
   read_only: boolean;
-  hosts: { name: string; label: string }[];
-  /** URL of the person's editor with `{path}` and `{line}`. */
-  editor: string | null;
+  hosts: { name: string; label: string; editor: string | null }[];
   expires: string;
 }
 
@@ -21,6 +19,8 @@ export interface Host {
   label: string;
   /** Beginning of the paths of its calls. */
   base: string;
+  /** URL with `{path}` and `{line}` of the person's editor for files of this machine. */
+  editor: string | null;
   sessions: Sessions;
 }
 
@@ -56,9 +56,9 @@ export async function open(): Promise<boolean> {
   try {
     const info = await call<Info>("", "get", "/ui/info");
     const before = new Map(hosts.value.map((host) => [host.name, host]));
-    hosts.value = info.hosts.map(({ name, label }) => {
+    hosts.value = info.hosts.map(({ name, label, editor }) => {
       const base = `/host/${name}`;
-      return { name, label, base, sessions: before.get(name)?.sessions ?? new Sessions(base) };
+      return { name, label, base, editor, sessions: before.get(name)?.sessions ?? new Sessions(base) };
     });
     for (const { name, sessions } of before.values())
       if (!info.hosts.some((host) => host.name === name)) sessions.close();

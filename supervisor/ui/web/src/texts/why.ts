@@ -6,6 +6,7 @@ export const why = {
   loading: "Loading…",
   nothing: "Nothing to show.",
   copy: "Copy",
+  on: (machine: string) => `on ${machine}`,
   copied: "Copied",
   selected: "Selected: copy it with Ctrl+C",
   remedy: "Remedy",

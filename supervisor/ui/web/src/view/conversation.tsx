@@ -52,7 +52,7 @@ export function ConversationView({ host, id, session, readOnly, problem }: Props
             sent={() => part.newest()}
           />
         )}
-        <Footer session={session} show={applet.show} />
+        <Footer host={host} session={session} show={applet.show} />
       </section>
       {applet.shown !== undefined && <AppletPane applet={applet} />}
     </div>

@@ -1,17 +1,26 @@
 /** Commands that a person can copy, and texts that have commands between backticks. */
-import type { VNode } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { createContext, type VNode } from "preact";
+import { useContext, useEffect, useRef, useState } from "preact/hooks";
 
+import { onMachine, type Machine } from "../core/command";
 import { visible } from "../core/text";
 import { why } from "../texts/why";
 
 /** Milliseconds for which the result of a copy is shown. */
 const SHOWN = 4000;
 
-/** A command with a button that copies it. Where the clipboard is closed, the command is selected instead. */
-export function Command({ text }: { text: string }): VNode {
+/** The machine whose daemon the commands below concern. */
+export const CommandMachine = createContext<Machine | undefined>(undefined);
+
+/**
+ * A command with a button that copies it. Where the clipboard is closed, the command is selected instead.
+ *
+ * A command for another machine names it, and `isBound` means that a person must run it there.
+ */
+export function Command({ text, isBound }: { text: string; isBound?: boolean }): VNode {
   const code = useRef<HTMLElement>(null);
   const [done, setDone] = useState<string>();
+  const { line, on } = onMachine(text, useContext(CommandMachine), isBound);
   useEffect(() => {
     if (done === undefined) return undefined;
     const timer = setTimeout(() => setDone(undefined), SHOWN);
@@ -19,7 +28,7 @@ export function Command({ text }: { text: string }): VNode {
   }, [done]);
   const copy = async () => {
     try {
-      await navigator.clipboard.writeText(text);
+      await navigator.clipboard.writeText(line);
       setDone(why.copied);
     } catch {
       if (code.current !== null) getSelection()?.selectAllChildren(code.current);
@@ -29,11 +38,12 @@ export function Command({ text }: { text: string }): VNode {
   return (
     <span class="runnable">
       <code ref={code} dir="ltr">
-        {visible(text)}
+        {visible(line)}
       </code>
-      <button type="button" onClick={() => void copy()} aria-label={`${why.copy}: ${text}`}>
+      <button type="button" onClick={() => void copy()} aria-label={`${why.copy}: ${line}`}>
         {why.copy}
       </button>
+      {on !== undefined && <span class="aside">{visible(why.on(on))}</span>}
       <span class="copied" role="status">
         {done}
       </span>

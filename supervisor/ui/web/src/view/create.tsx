@@ -7,6 +7,7 @@ import { EMPTY, forget, mistakes, requestKey, specification, store, stored, type
 import type { Host } from "../core/login";
 import { create as request, type Created } from "../core/requests";
 import { create } from "../texts/create";
+import { CommandMachine } from "./copy";
 import { AgentFields, OtherOptions, useAgents, useOffer } from "./create/agent";
 import { Directory } from "./create/directory";
 import { Choice, TextField, type Form } from "./create/fields";
@@ -56,15 +57,17 @@ export function CreateForm({ hosts, created, cancelled }: Props): VNode | null {
     setDraft(next);
   };
   return (
-    <FormView
-      key={host.name}
-      hosts={hosts}
-      host={host}
-      draft={draft}
-      change={change}
-      created={created}
-      cancelled={cancelled}
-    />
+    <CommandMachine.Provider value={host}>
+      <FormView
+        key={host.name}
+        hosts={hosts}
+        host={host}
+        draft={draft}
+        change={change}
+        created={created}
+        cancelled={cancelled}
+      />
+    </CommandMachine.Provider>
   );
 }
 

@@ -4,18 +4,19 @@ import type { VNode } from "preact";
 import type { Schemas, SessionView } from "../core/api";
 import type { Applet } from "../core/applet";
 import { appletOf } from "../core/applet";
-import { login } from "../core/login";
+import type { Host } from "../core/login";
 import { editorAddress, safe, visible } from "../core/text";
 import { texts } from "../texts";
 import { Link } from "./text";
 
 interface Props {
+  host: Host;
   session: SessionView | undefined;
   /** Shows an applet beside the conversation. */
   show: (applet: Applet) => void;
 }
 
-export function Footer({ session, show }: Props): VNode | null {
+export function Footer({ host, session, show }: Props): VNode | null {
   const context = session?.status.context;
   const sets = Object.entries(context?.sets ?? {}).filter(([name, items]) => name !== "applet" && items.length > 0);
   const applet = appletOf(context);
@@ -41,7 +42,7 @@ export function Footer({ session, show }: Props): VNode | null {
             <dt>{Object.hasOwn(texts.footer, name) ? texts.footer[name] : visible(name)}</dt>
             {items.map((item) => (
               <dd key={item.value}>
-                <Entry set={name} item={item} directory={session.spec.directory ?? "/"} />
+                <Entry set={name} item={item} editor={host.editor} directory={session.spec.directory ?? "/"} />
               </dd>
             ))}
           </div>
@@ -54,13 +55,13 @@ export function Footer({ session, show }: Props): VNode | null {
 interface EntryProps {
   set: string;
   item: Schemas["ContextItem"];
+  editor: string | null;
   directory: string;
 }
 
-function Entry({ set, item, directory }: EntryProps): VNode {
+function Entry({ set, item, editor, directory }: EntryProps): VNode {
   const { value, missing } = item;
   if (set === "files") {
-    const editor = login.value.state === "in" ? login.value.info.editor : null;
     const address = missing
       ? undefined
       : editorAddress(editor, value.startsWith("/") ? value : `${directory}/${value}`);

@@ -67,7 +67,7 @@ function Row({ check: { facts, name, outcome, remedy, run, summary } }: { check:
       {remedy && <Remedy text={remedy} />}
       {run?.map(({ as_root: asRoot, line }) => (
         <p key={line}>
-          {why.run(asRoot ?? false)}: <Command text={line} />
+          {why.run(asRoot ?? false)}: <Command text={line} isBound />
         </p>
       ))}
     </li>
