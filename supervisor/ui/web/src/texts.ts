@@ -112,6 +112,10 @@ export const texts = {
     image: (mime: string) => `Image (${mime})`,
     imageHidden: (mime: string) => `An image of the type ${mime}, which the page does not show.`,
     showAll: (characters: number) => `Show all ${characters.toLocaleString("en")} characters`,
+    showMore: (characters: number, all: number) =>
+      `Show ${characters.toLocaleString("en")} of ${all.toLocaleString("en")} characters more`,
+    moreEntries: (number: number) => `Show ${number} entries more`,
+    longLines: "Show long lines in full length",
     statuses: {
       pending: "waits",
       in_progress: "runs",
@@ -123,7 +127,7 @@ export const texts = {
     command: "Command",
     output: "Output",
     diff: (path: string) => `Change of ${path}`,
-    lines: (number: number) => `${number} lines more`,
+    lines: (number: number, all: number) => `Show ${number} of ${all} lines more`,
   },
   question: {
     label: "Question",

@@ -4,7 +4,7 @@ import { test } from "node:test";
 import { changed } from "./diff";
 import { fields, parsed } from "./form";
 import { fragment, parse, type Route } from "./route";
-import { editorAddress, safe, visible } from "./text";
+import { editorAddress, pieces, safe, short, visible } from "./text";
 
 test("links lead to http, https and mailto only", () => {
   for (const address of [
@@ -95,4 +95,20 @@ test("a form gives values of the kinds that its schema has", () => {
     jobs: 8,
     clean: true,
   });
+});
+
+test("a long text is divided at ends of lines, and never within a sign", () => {
+  const text = `${"a".repeat(70)}\n`.repeat(20);
+  const parts = pieces(text, 100);
+  assert.equal(parts.join(""), text);
+  assert.ok(parts.every((part) => part.length <= 100 && part.endsWith("\n")));
+  const signs = "😀".repeat(99);
+  const halves = pieces(`x${signs}`, 50);
+  assert.equal(halves.join(""), `x${signs}`);
+  assert.ok(halves.every((part) => !/\p{Surrogate}/u.test(part)));
+});
+
+test("a short text is whole, and a longer one is cut", () => {
+  assert.equal(short("a\u202eb"), "a⟦U+202E⟧b");
+  assert.equal(short("abcdef", 3), "abc…");
 });

@@ -20,6 +20,31 @@ export function visible(text: string): string {
     );
 }
 
+/** Returns a text for a place with little room: made visible, and without what is beyond its first signs. */
+export function short(text: string, most = 300): string {
+  return text.length > most ? `${visible(text.slice(0, most))}…` : visible(text);
+}
+
+/**
+ * Divides a text that is too long to be shown at once into pieces of about `size`, at ends of lines where there are any.
+ */
+export function pieces(text: string, size: number): string[] {
+  const found: string[] = [];
+  for (let from = 0; from < text.length;) {
+    let to = Math.min(text.length, from + size);
+    if (to < text.length) {
+      const half = from + Math.floor(size / 2);
+      const line = text.slice(half, to).lastIndexOf("\n");
+      if (line >= 0) to = half + line + 1;
+      // Both halves of a sign stay together.
+      else if (/[\udc00-\udfff]/.test(text[to]!)) to += 1;
+    }
+    found.push(text.slice(from, to));
+    from = to;
+  }
+  return found;
+}
+
 const code = (sign: string): number => sign.codePointAt(0)!;
 
 function picture(sign: string): string {

@@ -7,7 +7,7 @@ import { call, session as path, type SessionView } from "../core/api";
 import { attention, isOver } from "../core/groups";
 import type { Host } from "../core/login";
 import { fragment, go } from "../core/route";
-import { visible } from "../core/text";
+import { short, visible } from "../core/text";
 import { texts } from "../texts";
 
 interface Props {
@@ -34,7 +34,7 @@ export function SessionHead({ host, id, session, view, readOnly, problem }: Prop
           ‹
         </a>
         <h1>
-          <bdi>{visible(name)}</bdi>
+          <bdi>{short(name)}</bdi>
         </h1>
         {phase !== undefined && (
           <span class={`badge ${need === undefined ? phase : "needed"}`} data-phase={phase}>
@@ -55,14 +55,14 @@ export function SessionHead({ host, id, session, view, readOnly, problem }: Prop
       <p class="facts">
         {title && (
           <span class="title">
-            <bdi>{visible(title)}</bdi>
+            <bdi>{short(title)}</bdi>
           </span>
         )}
         <Facts session={session} />
       </p>
       {session?.status.message && (
         <p class="message">
-          <bdi>{visible(session.status.message)}</bdi>
+          <bdi>{short(session.status.message, 1_000)}</bdi>
         </p>
       )}
     </header>
@@ -159,7 +159,7 @@ function Actions({ host, id, name, over, problem }: ActionsProps): VNode {
       </button>
       <Confirm
         open={removing}
-        title={texts.head.removeTitle(visible(name))}
+        title={texts.head.removeTitle(short(name))}
         action={texts.head.remove}
         confirmed={() => void remove()}
       >

@@ -8,7 +8,7 @@ import { attachment, type Attachment } from "../core/attachments";
 import { draft, send, write } from "../core/draft";
 import { keys } from "../core/keys";
 import type { Host } from "../core/login";
-import { visible } from "../core/text";
+import { short, visible } from "../core/text";
 import { texts } from "../texts";
 import { Options } from "./options";
 
@@ -129,7 +129,7 @@ function Queue({ host, id, queue, act }: QueueProps): VNode | null {
       {queue.map((turn) => (
         <li key={turn.id} data-turn={turn.id}>
           <span>
-            <bdi>{visible(turn.prompt.slice(0, 300))}</bdi>
+            <bdi>{short(turn.prompt)}</bdi>
           </span>
           <button type="button" onClick={() => withdraw(turn.id)}>
             {texts.input.withdraw}
@@ -159,15 +159,15 @@ function Suggestions({ text, commands, choose }: SuggestionsProps): VNode | null
         <li key={name}>
           <button type="button" onClick={() => choose(name)}>
             <b>
-              <bdi>/{visible(name)}</bdi>
+              <bdi>/{short(name)}</bdi>
             </b>{" "}
             {hint && (
               <i>
-                <bdi>{visible(hint)}</bdi>
+                <bdi>{short(hint)}</bdi>
               </i>
             )}{" "}
             <span>
-              <bdi>{visible(description)}</bdi>
+              <bdi>{short(description)}</bdi>
             </span>
           </button>
         </li>

@@ -4,13 +4,13 @@ import { useState } from "preact/hooks";
 
 import type { PromptPart } from "../core/api";
 import type { Item } from "../core/conversation";
-import { safe, visible } from "../core/text";
+import { safe, short, visible } from "../core/text";
 import type { Tool, ToolContent } from "../core/tools";
 import { texts } from "../texts";
 import { Diff } from "./diff";
 import { Markdown } from "./markdown";
 import { Question, type Open, type Reply } from "./question";
-import { Link, Plain } from "./text";
+import { Link, Long, Plain } from "./text";
 
 interface Props {
   item: Item;
@@ -20,6 +20,9 @@ interface Props {
   open: Open;
   reply: Reply | undefined;
 }
+
+/** Most characters of a sentence about the session. */
+const SENTENCE = 2_000;
 
 /** An item. It is drawn again only if it changed, so that a long conversation costs nothing while one text grows. */
 export class ItemView extends Component<Props> {
@@ -77,7 +80,7 @@ export class ItemView extends Component<Props> {
         return (
           <p class="item marker" data-seq={item.seq} data-marker={item.marker}>
             <time dateTime={item.time}>{new Date(item.time).toLocaleTimeString()}</time>{" "}
-            <bdi>{visible(texts.markers[item.marker](item.values))}</bdi>
+            <bdi>{short(texts.markers[item.marker](item.values), SENTENCE)}</bdi>
           </p>
         );
     }
@@ -93,24 +96,34 @@ function Ended({ item }: { item: Item & { kind: "ended" } }): VNode {
   return (
     <div class="item ended" data-seq={item.seq} data-turn-ended={item.turn}>
       <p>
-        <bdi>{visible(words)}</bdi>
+        <bdi>{short(words, SENTENCE)}</bdi>
       </p>
       {lines.length > 0 && <Plain text={lines.join("\n")} />}
     </div>
   );
 }
 
+/** Number of entries of a plan that are shown at first, and that one click adds. */
+const ENTRIES = 100;
+
 function Plan({ item }: { item: Item & { kind: "plan" } }): VNode {
+  const [most, setMost] = useState(ENTRIES);
   return (
     <section class="item plan" data-seq={item.seq} aria-label={texts.conversation.plan}>
       <p class="who">{texts.conversation.plan}</p>
       <ol>
-        {item.entries.map((entry, index) => (
+        {item.entries.slice(0, most).map((entry, index) => (
           <li key={index} data-status={entry.status}>
-            <bdi>{visible(entry.content)}</bdi> <small>{texts.conversation.status(visible(entry.status))}</small>
+            <Long text={entry.content} draw={(part) => <bdi>{visible(part)}</bdi>} />{" "}
+            <small>{texts.conversation.status(short(entry.status))}</small>
           </li>
         ))}
       </ol>
+      {item.entries.length > most && (
+        <button type="button" onClick={() => setMost(most + ENTRIES)}>
+          {texts.conversation.moreEntries(Math.min(ENTRIES, item.entries.length - most))}
+        </button>
+      )}
     </section>
   );
 }
@@ -150,7 +163,7 @@ const IMAGES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp"]);
 
 function Picture({ mime, data }: { mime: string; data: string }): VNode {
   if (!IMAGES.has(mime) || !/^[A-Za-z0-9+/]*={0,2}$/.test(data))
-    return <p class="image">{texts.conversation.imageHidden(visible(mime))}</p>;
+    return <p class="image">{texts.conversation.imageHidden(short(mime))}</p>;
   return <img class="image" src={`data:${mime};base64,${data}`} alt={texts.conversation.image(mime)} loading="lazy" />;
 }
 
@@ -174,24 +187,24 @@ function PartOfPrompt({ part }: { part: PromptPart }): VNode {
       return part.data ? (
         <Picture mime={part.mimeType} data={part.data} />
       ) : (
-        <span>{visible(part.uri ?? part.mimeType)}</span>
+        <span>{short(part.uri ?? part.mimeType)}</span>
       );
     case "resource":
       return (
         <span>
-          <bdi>{visible(part.resource.uri)}</bdi>
+          <bdi>{short(part.resource.uri)}</bdi>
         </span>
       );
     case "resource_link":
       return safe(part.uri) === undefined ? (
         <span>
-          <bdi>{visible(part.name)}</bdi>
+          <bdi>{short(part.name)}</bdi>
         </span>
       ) : (
-        <Link to={part.uri}>{visible(part.name)}</Link>
+        <Link to={part.uri}>{short(part.name)}</Link>
       );
     default:
-      return <span>{visible(part.mimeType)}</span>;
+      return <span>{short(part.mimeType)}</span>;
   }
 }
 
@@ -200,11 +213,11 @@ function ToolView({ tool, seq }: { tool: Tool; seq: number }): VNode {
     tool.ended === undefined ? undefined : Math.max(0, (Date.parse(tool.ended) - Date.parse(tool.begun)) / 1000);
   const label = (
     <>
-      <span class="kind">{visible(tool.kind)}</span>
+      <span class="kind">{short(tool.kind)}</span>
       <span class="title">
-        <bdi>{visible(tool.title.slice(0, 300))}</bdi>
+        <bdi>{short(tool.title)}</bdi>
       </span>
-      <span class="status">{texts.conversation.status(visible(tool.status))}</span>
+      <span class="status">{texts.conversation.status(short(tool.status))}</span>
       {seconds !== undefined && (
         <span class="duration">{seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s</span>
       )}

@@ -7,7 +7,7 @@ import { attention, GROUPS, type Group } from "../core/groups";
 import { login, type Host } from "../core/login";
 import { fragment, go, route, type Route } from "../core/route";
 import { grouped, type Filter } from "../core/store";
-import { visible } from "../core/text";
+import { short, visible } from "../core/text";
 import { texts } from "../texts";
 import { ConnectionState } from "./connection";
 
@@ -112,18 +112,18 @@ function Row({ host, brief, isOpen }: { host: Host; brief: SessionBrief; isOpen:
         data-phase={brief.phase}
       >
         <span class="name">
-          <bdi>{visible(host.sessions.name(brief))}</bdi>
+          <bdi>{short(host.sessions.name(brief))}</bdi>
         </span>
         <span class={`state ${brief.phase}`}>{need === undefined ? texts.phase(brief.phase) : texts.reason(need)}</span>
         {isUnread && <span class="new">{texts.unread}</span>}
         {brief.name && title && (
           <span class="more">
-            <bdi>{visible(title)}</bdi>
+            <bdi>{short(title)}</bdi>
           </span>
         )}
         {brief.message && (
           <span class="more">
-            <bdi>{visible(brief.message)}</bdi>
+            <bdi>{short(brief.message)}</bdi>
           </span>
         )}
         <span class="where">

@@ -10,7 +10,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { SessionView } from "../core/api";
 import type { Item } from "../core/conversation";
 import { keys } from "../core/keys";
-import { visible } from "../core/text";
+import { short } from "../core/text";
 import type { Window } from "../core/window";
 import { texts } from "../texts";
 import { ItemView } from "./items";
@@ -124,7 +124,7 @@ export function Log({ part, session, reply, since }: Props): VNode {
 
 /** Returns what a screen reader tells of the last item: a question or the end of a turn, and no text as it grows. */
 function spoken(item: Item | undefined): string {
-  if (item?.kind === "question" && item.answer === undefined) return texts.question.spoken(visible(item.request.title));
+  if (item?.kind === "question" && item.answer === undefined) return texts.question.spoken(short(item.request.title));
   return item?.kind === "ended" ? texts.conversation.turnOver : "";
 }
 

@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { call, session as path, type Schemas, type SessionView } from "../core/api";
 import type { Host } from "../core/login";
-import { visible } from "../core/text";
+import { short } from "../core/text";
 import { texts } from "../texts";
 
 interface Props {
@@ -41,12 +41,12 @@ export function Options({ host, id, session, problem }: Props): VNode | null {
       {offered.map((option) => (
         <label key={option.id}>
           <span>
-            <bdi>{visible(option.name)}</bdi>
+            <bdi>{short(option.name)}</bdi>
           </span>
           <select value={option.value ?? ""} onChange={(event) => set(option.id, event.currentTarget.value)}>
             {option.values!.map(({ value, name }) => (
               <option key={value} value={value}>
-                {visible(name)}
+                {short(name)}
               </option>
             ))}
           </select>

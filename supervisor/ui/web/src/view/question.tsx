@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { Schemas } from "../core/api";
 import type { Answer, Item } from "../core/conversation";
 import { initial, parsed, type Field, fields } from "../core/form";
-import { visible } from "../core/text";
+import { short, visible } from "../core/text";
 import { texts } from "../texts";
 import { Diff } from "./diff";
 import { Link, Plain } from "./text";
@@ -41,7 +41,7 @@ export function Question({ item, open, reply }: Props): VNode {
         {request.origin === "agentd" ? texts.question.asksAgentd : texts.question.asks}
         {kindOf(request).map((word) => (
           <span key={word} class="kind">
-            {visible(word)}
+            {short(word)}
           </span>
         ))}
       </p>
@@ -56,7 +56,7 @@ export function Question({ item, open, reply }: Props): VNode {
       {elicitation?.mode === "url" && (
         <p>
           <Link to={elicitation.url}>
-            {texts.question.open}: {visible(elicitation.url)}
+            {texts.question.open}: {short(elicitation.url, LONG)}
           </Link>
         </p>
       )}
@@ -145,7 +145,7 @@ function Options({ request, reply, hasKeys }: OptionsProps): VNode {
           aria-keyshortcuts={hasKeys && index < 9 ? String(index + 1) : undefined}
           onClick={() => reply(request.id, id === "" ? "deny" : { option: id })}
         >
-          {hasKeys && index < 9 && <kbd>{index + 1}</kbd>} <bdi>{visible(name)}</bdi>
+          {hasKeys && index < 9 && <kbd>{index + 1}</kbd>} <bdi>{short(name, LONG)}</bdi>
         </button>
       ))}
     </p>
@@ -173,11 +173,11 @@ function Form({ request, elicitation, reply }: FormProps): VNode {
       {asked.map((field) => (
         <label key={field.name}>
           <span>
-            <bdi>{visible(field.title)}</bdi> {field.required && <small>({texts.question.required})</small>}
+            <bdi>{short(field.title, LONG)}</bdi> {field.required && <small>({texts.question.required})</small>}
           </span>
           {field.description && (
             <small>
-              <bdi>{visible(field.description)}</bdi>
+              <bdi>{short(field.description, 4 * LONG)}</bdi>
             </small>
           )}
           <Entry field={field} value={values[field.name] ?? ""} change={(value) => change(field.name, value)} />
@@ -202,7 +202,7 @@ function Entry({ field, value, change }: { field: Field; value: string; change: 
         {!field.required && <option value="" />}
         {field.choices.map((choice) => (
           <option key={choice.value} value={choice.value}>
-            {visible(choice.name)}
+            {short(choice.name)}
           </option>
         ))}
       </select>
@@ -232,11 +232,11 @@ function Entry({ field, value, change }: { field: Field; value: string; change: 
 
 function answerWords({ options }: Schemas["PermissionRequest"], answer: Answer): VNode {
   const option = options.find(({ id }) => id === answer.option);
-  const by = <bdi>{visible(who(answer))}</bdi>;
+  const by = <bdi>{short(who(answer))}</bdi>;
   if (answer.option === undefined) return <>{[texts.question.cancelledBy, " ", by]}</>;
   const name = (
     <b>
-      <bdi>{visible(option?.name ?? answer.option)}</bdi>
+      <bdi>{short(option?.name ?? answer.option)}</bdi>
     </b>
   );
   return <>{[name, " – ", texts.question.answeredBy, " ", by]}</>;
