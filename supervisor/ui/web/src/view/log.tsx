@@ -35,6 +35,7 @@ type Scroller = { current: HTMLDivElement | null };
 
 export function Log({ part, session, reply, since }: Props): VNode {
   const scroller = useRef<HTMLDivElement>(null);
+  const height = useRef(0);
   // The first item in the document. Undefined while the person reads the end.
   const [first, setFirst] = useState<string>();
   const version = part.version.value;
@@ -54,10 +55,15 @@ export function Log({ part, session, reply, since }: Props): VNode {
     const at = now.findIndex(({ key }) => known.includes(key));
     setFirst(now[Math.max(0, at - STEP)]?.key);
   };
+  const toEnd = () => scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
   const scrolled = () => {
     const element = scroller.current;
     // A part that is not shown has no size, and what it scrolls to means nothing.
     if (element === null || element.clientHeight === 0) return;
+    // The footer or the options came, and made the part smaller. The person has not left the end.
+    const isResized = element.clientHeight !== height.current;
+    height.current = element.clientHeight;
+    if (isResized && part.follows) return toEnd();
     const fromEnd = element.scrollHeight - element.scrollTop - element.clientHeight;
     part.follows = fromEnd < NEAR && end === count && !part.detached.value;
     if (part.follows) setFirst(undefined);
@@ -66,7 +72,6 @@ export function Log({ part, session, reply, since }: Props): VNode {
     else if (fromEnd < NEAR * 5 && end < count) setFirst(items[start + STEP]!.key);
     else if (fromEnd < NEAR * 5 && part.detached.value) void part.loadNewer();
   };
-  const toEnd = () => scroller.current?.scrollTo({ top: scroller.current.scrollHeight });
   const newest = () => {
     part.newest();
     setFirst(undefined);
