@@ -7,7 +7,7 @@ import { call, session as path, type SessionView } from "../core/api";
 import { attention, isOver } from "../core/groups";
 import type { Host } from "../core/login";
 import { fragment, go } from "../core/route";
-import { short, visible } from "../core/text";
+import { short } from "../core/text";
 import { texts } from "../texts";
 
 interface Props {
@@ -86,7 +86,7 @@ function Facts({ session }: { session: SessionView | undefined }): VNode | null 
     <>
       {facts.filter(Boolean).map((fact, index) => (
         <span key={index}>
-          <bdi>{visible(String(fact))}</bdi>
+          <bdi>{short(String(fact))}</bdi>
         </span>
       ))}
     </>
