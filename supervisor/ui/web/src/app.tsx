@@ -3,6 +3,7 @@ import { effect, signal, useSignal } from "@preact/signals";
 import { render, type VNode } from "preact";
 
 import { signedOut } from "./core/api";
+import { watchKey } from "./core/key";
 import { keys } from "./core/keys";
 import { enter, hosts, login, open, type Host } from "./core/login";
 import { watchNotices } from "./core/notices";
@@ -136,6 +137,10 @@ function begin(): void {
   // A page that is open already can get the address of a new login.
   addEventListener("hashchange", () => {
     if (location.hash.startsWith("#token=")) void enter();
+  });
+  // A page that was signed out goes on when another page of the browser signs in.
+  watchKey(() => {
+    if (login.value.state === "out") void open();
   });
   effect(() => {
     const needing = hosts.value.reduce((sum, { sessions }) => sum + sessions.needing.value, 0);

@@ -40,6 +40,25 @@ test("the sign-in of another page replaces the key", async (context) => {
   assert.equal(sent[0]!.headers[HEADER], "second");
 });
 
+test("a request that was refused during another sign-in is sent with the new key", async (context) => {
+  const { sent, stored } = browser(context);
+  keepKey("first");
+  const [place] = stored.keys();
+  const { fetch } = globalThis;
+  globalThis.fetch = async (...request) => {
+    await fetch(...request);
+    const isOld = stored.get(place!) === "first";
+    stored.set(place!, "second");
+    return new Response(null, { status: isOld ? 401 : 200 });
+  };
+  const { status } = await send("/ui/info");
+  assert.equal(status, 200);
+  assert.deepEqual(
+    sent.map(({ headers }) => headers[HEADER]),
+    ["first", "second"],
+  );
+});
+
 test("a browser without storage keeps the key in the page", async (context) => {
   const closed = () => {
     throw new Error("storage is closed");

@@ -37,8 +37,17 @@ function key(): string | undefined {
 }
 
 /** Sends a request to the page's server or to a daemon behind it, with the key. */
-export function send(address: string, init: RequestInit = {}): Promise<Response> {
-  const now = address === LOGIN ? undefined : key();
-  const headers = { ...(init.headers as Record<string, string>), ...(now !== undefined && { [HEADER]: now }) };
-  return fetch(address, { ...init, headers });
+export async function send(address: string, init: RequestInit = {}): Promise<Response> {
+  const used = address === LOGIN ? undefined : key();
+  const headers = { ...(init.headers as Record<string, string>), ...(used !== undefined && { [HEADER]: used }) };
+  const response = await fetch(address, { ...init, headers });
+  // Another page has signed in meanwhile: its cookie went with the former key, and nothing was done.
+  return response.status === 401 && address !== LOGIN && key() !== used ? send(address, init) : response;
+}
+
+/** Calls `run` each time another page of this browser has signed in. */
+export function watchKey(run: () => void): void {
+  addEventListener("storage", (event) => {
+    if (event.key === PLACE && event.newValue !== null) run();
+  });
 }
