@@ -25,9 +25,7 @@ export function short(text: string, most = 300): string {
   return text.length > most ? `${visible(text.slice(0, most))}…` : visible(text);
 }
 
-/**
- * Divides a text that is too long to be shown at once into pieces of about `size`, at ends of lines where there are any.
- */
+/** Divides a text that is too long to be shown at once into pieces of about `size`, at ends of lines if possible. */
 export function pieces(text: string, size: number): string[] {
   const found: string[] = [];
   for (let from = 0; from < text.length;) {
