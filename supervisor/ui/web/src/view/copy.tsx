@@ -4,7 +4,7 @@ import { useContext, useEffect, useRef, useState } from "preact/hooks";
 
 import { onMachine, type Machine } from "../core/command";
 import { visible } from "../core/text";
-import { why } from "../texts/why";
+import { why } from "../texts";
 
 /** Milliseconds for which the result of a copy is shown. */
 const SHOWN = 4000;

@@ -6,7 +6,7 @@ import type { PromptPart, Refused } from "../core/api";
 import { EMPTY, forget, mistakes, requestKey, specification, store, stored, type Draft } from "../core/creation";
 import type { Host } from "../core/login";
 import { create as request, type Created } from "../core/requests";
-import { create } from "../texts/create";
+import { create } from "../texts";
 import { CommandMachine } from "./copy";
 import { AgentFields, OtherOptions, useAgents, useOffer } from "./create/agent";
 import { Directory } from "./create/directory";

@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 
 import { Refused, type Schemas } from "../core/api";
 import { visible } from "../core/text";
-import { why } from "../texts/why";
+import { why } from "../texts";
 import { Remedy, Words } from "./copy";
 
 /** A failure, announced to screen readers. Without one there is nothing. */

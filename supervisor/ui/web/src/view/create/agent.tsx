@@ -6,7 +6,7 @@ import type { Schemas, SessionBrief } from "../../core/api";
 import type { Host } from "../../core/login";
 import { catalogue, options } from "../../core/requests";
 import { visible } from "../../core/text";
-import { create } from "../../texts/create";
+import { create } from "../../texts";
 import { Combobox, fitting, type Proposal } from "./combobox";
 import { Choice, Help, type Form } from "./fields";
 

@@ -8,7 +8,7 @@ import type { Host } from "../../core/login";
 import { shellWord } from "../../core/remedy";
 import { directories, schedules, scripts, snapshots } from "../../core/requests";
 import { visible } from "../../core/text";
-import { create } from "../../texts/create";
+import { create } from "../../texts";
 import { Command, Words } from "../copy";
 import { Combobox } from "./combobox";
 import { described, Help, type Form } from "./fields";

@@ -5,7 +5,7 @@ import { useRef, useState } from "preact/hooks";
 import { attachment, type Attachment } from "../../core/attachments";
 import { words } from "../../core/api";
 import { visible } from "../../core/text";
-import { create } from "../../texts/create";
+import { create } from "../../texts";
 import { Help } from "./fields";
 
 /** The chosen files with their contents. */

@@ -6,8 +6,7 @@ import type { Schemas } from "../../core/api";
 import type { Host } from "../../core/login";
 import { prerequisites } from "../../core/requests";
 import { visible } from "../../core/text";
-import { create } from "../../texts/create";
-import { why } from "../../texts/why";
+import { create, why } from "../../texts";
 import type { Form } from "./fields";
 
 type View = Schemas["PrerequisiteView"];

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { Schemas } from "../../core/api";
 import { audit } from "../../core/requests";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { When } from "./time";
 

@@ -6,7 +6,7 @@ import type { Schemas } from "../../core/api";
 import { shellWord } from "../../core/remedy";
 import { difference, type EnvironmentMoment } from "../../core/requests";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Command } from "../copy";
 import { text } from "./environment";
 import { Action, Content, useEvents, useLoad, type Place } from "./panel";

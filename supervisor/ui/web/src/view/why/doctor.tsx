@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import type { Schemas } from "../../core/api";
 import { doctor } from "../../core/requests";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Command, Remedy } from "../copy";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { Facts } from "../problem";

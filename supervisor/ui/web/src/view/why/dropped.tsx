@@ -6,7 +6,7 @@ import { Refused, type Schemas, type SessionView } from "../../core/api";
 import { environment, keep } from "../../core/requests";
 import { remedy, shellWord } from "../../core/remedy";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Command } from "../copy";
 import { matches } from "./environment";
 import { Action, Content, refusal, useEvents, useLoad, type Place } from "./panel";

@@ -5,7 +5,7 @@ import { useId, useState } from "preact/hooks";
 import type { Schemas } from "../../core/api";
 import { environment, validation, type EnvironmentMoment } from "../../core/requests";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Words } from "../copy";
 import { Action, Content, useEvents, useLoad, type Place } from "./panel";
 import { Parts } from "./state";

@@ -3,7 +3,7 @@ import type { VNode } from "preact";
 
 import type { SessionView } from "../../core/api";
 import type { Host } from "../../core/login";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Audit } from "./audit";
 import { Differences } from "./differences";
 import { Doctor } from "./doctor";

@@ -5,7 +5,7 @@ import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
 import { Refused } from "../../core/api";
 import type { Host } from "../../core/login";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { ProblemView } from "../problem";
 
 /** What every panel knows of its session. */

@@ -5,7 +5,7 @@ import type { Schemas } from "../../core/api";
 import type { Durations } from "../../core/durations";
 import { environment, pluginDurations, plugins, prerequisites } from "../../core/requests";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Words } from "../copy";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { Entry } from "./snapshot";

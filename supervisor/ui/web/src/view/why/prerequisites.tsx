@@ -5,7 +5,7 @@ import { useEffect } from "preact/hooks";
 import type { Schemas } from "../../core/api";
 import { checkPrerequisites, prerequisites } from "../../core/requests";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Remedy, Words } from "../copy";
 import { Action, Content, useEvents, useLoad, type Loaded, type Place } from "./panel";
 import { Facts } from "../problem";

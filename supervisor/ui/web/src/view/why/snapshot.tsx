@@ -4,7 +4,7 @@ import type { ComponentChildren, VNode } from "preact";
 import type { Schemas } from "../../core/api";
 import { refreshSnapshots, snapshots } from "../../core/requests";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Words } from "../copy";
 import { Action, Content, useLoad, type Place } from "./panel";
 import { age, took, When } from "./time";

@@ -4,7 +4,7 @@ import type { VNode } from "preact";
 import type { Schemas, SessionView } from "../../core/api";
 import { failureRemedy } from "../../core/failure";
 import { visible } from "../../core/text";
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 import { Remedy, Words } from "../copy";
 import { When } from "./time";
 

@@ -3,7 +3,7 @@ import { signal } from "@preact/signals";
 import type { VNode } from "preact";
 import { useEffect } from "preact/hooks";
 
-import { why } from "../../texts/why";
+import { why } from "../../texts";
 
 const clock = signal(Date.now());
 let readers = 0;
