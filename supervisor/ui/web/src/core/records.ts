@@ -18,6 +18,8 @@ export interface Kept {
   event: Event;
   /** The joined text of pieces, and what it is. */
   text?: string;
+  /** The end of the joined text. */
+  tail?: string;
   piece?: "text" | "thought";
 }
 
@@ -85,6 +87,7 @@ export function kept(event: Event, length: number): Kept | undefined {
   const content = object(found["content"]);
   if ((piece === "agent_message_chunk" || piece === "agent_thought_chunk") && content["type"] === "text") {
     record.text = text(content["text"]);
+    record.tail = record.text.slice(-8);
     record.piece = piece === "agent_message_chunk" ? "text" : "thought";
     record.length = record.text.length + 100;
   }
@@ -95,16 +98,18 @@ export function kept(event: Event, length: number): Kept | undefined {
 const LONG = 16_000;
 
 /** Returns whether a text may be divided at its end: after a paragraph, and not within a block of code. */
-function isDivisible(whole: string): boolean {
-  if (!/\n\s*\n$/.test(whole.slice(-8))) return false;
+function isDivisible(whole: string, tail: string): boolean {
+  if (!/\n\s*\n$/.test(tail)) return false;
   return (whole.match(/^ {0,3}(```|~~~)/gm)?.length ?? 0) % 2 === 0;
 }
 
 /** Joins a piece of a text to the record before, if both belong together. Returns whether it did. */
 export function join(before: Kept | undefined, next: Kept): boolean {
   if (before === undefined || next.piece === undefined || before.piece !== next.piece) return false;
-  if (before.text!.length > LONG && isDivisible(before.text!)) return false;
+  if (before.text!.length > LONG && isDivisible(before.text!, before.tail!)) return false;
   before.text += next.text!;
+  // Reading the end of a text that grows would copy all of it for each piece.
+  before.tail = (before.tail! + next.text!).slice(-8);
   before.last = next.last;
   before.length += next.text!.length;
   return true;

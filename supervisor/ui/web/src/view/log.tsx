@@ -44,7 +44,7 @@ export function Log({ part, session, reply, since }: Props): VNode {
   const count = items.length;
   const start = first === undefined ? Math.max(0, count - STEP) : place(items, first, scroller);
   const end = first === undefined ? count : Math.min(count, start + MOST);
-  useAnchor(scroller, part, `${version} ${first ?? ""}`);
+  useAnchor(scroller, part, `${version} ${first ?? ""} ${start} ${count} ${part.older.value}`);
 
   const older = async () => {
     if (start > 0) return setFirst(items[Math.max(0, start - STEP)]!.key);
@@ -104,7 +104,7 @@ export function Log({ part, session, reply, since }: Props): VNode {
         aria-live="off"
       >
         {part.conversation.last === 0 && <p class="hint">{texts.conversation.loading}</p>}
-        {part.older.value && start === 0 && part.conversation.last > 0 && (
+        {(part.older.value || start > 0) && part.conversation.last > 0 && (
           <p class="hint">
             <button type="button" onClick={() => void older()}>
               {texts.conversation.older}
