@@ -2,7 +2,7 @@
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
 //! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,openapi,shells,root,fuse,guests,namespaces`,
-//! `prometheus`, `dashboards` and `tmux`.
+//! `prometheus`, `dashboards`, `openssl`, `tmux` and `browser`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -103,6 +103,20 @@ pub(crate) fn acp_clients() -> Option<PathBuf> {
     };
     let reason = "AGENTD_TEST_ACP_CLIENTS names no node_modules with acpx, @agentclientprotocol/sdk, ajv and ws";
     named.filter(is_whole).or_else(|| missing("clients", reason))
+}
+
+/// Returns the directory in which the packages of `tests/ui` are installed, from `AGENTD_TEST_BROWSER`. Debian's
+/// Chromium must be installed too.
+pub(crate) fn browser() -> Option<PathBuf> {
+    if !Path::new("/usr/bin/chromium").exists() {
+        return missing("browser", "/usr/bin/chromium is not installed (Debian's package chromium)");
+    }
+    let named = std::env::var_os("AGENTD_TEST_BROWSER").map(PathBuf::from);
+    let is_whole = |directory: &PathBuf| {
+        ["playwright-core", "axe-core"].iter().all(|package| directory.join("node_modules").join(package).exists())
+    };
+    let reason = "AGENTD_TEST_BROWSER names no directory with the packages of tests/ui (.ci/run installs them)";
+    named.filter(is_whole).or_else(|| missing("browser", reason))
 }
 
 /// Returns the directory of programs that read `OpenAPI` documents, from `AGENTD_TEST_OPENAPI`.

@@ -1,5 +1,6 @@
-//! `agentctl ui`: the server of the page, with a plain HTTP client in place of a browser.
+//! `agentctl ui`: the server of the page, with a plain HTTP client, and the page in a browser.
 
+mod browser;
 mod calls;
 mod guests;
 mod revive;
