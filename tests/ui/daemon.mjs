@@ -35,7 +35,10 @@ export function daemonOf(ask, spec) {
     journal: async (id) => {
       const { status, text } = await call("GET", `/v1/sessions/${id}/events?follow=false`);
       check("the journal is answered", status, 200);
-      return text.split("\n").filter(Boolean).map((line) => JSON.parse(line));
+      return text
+        .split("\n")
+        .filter(Boolean)
+        .map((line) => JSON.parse(line));
     },
   };
 }

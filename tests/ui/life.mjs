@@ -34,11 +34,15 @@ export default async function ({ check, daemon, open, sees, settings }) {
   await sees("the title counts the question", () => page.title(), "(1) agentd");
   check("its group", await page.locator('[data-group="needs"] [data-session]').getAttribute("data-session"), id);
   await page.locator(".scroller").focus();
-  await sees("the key 1 answers", async () => {
-    // A new question ignores keys for a moment.
-    await page.keyboard.press("1");
-    return page.locator(".question.answered").count();
-  }, 1);
+  await sees(
+    "the key 1 answers",
+    async () => {
+      // A new question ignores keys for a moment.
+      await page.keyboard.press("1");
+      return page.locator(".question.answered").count();
+    },
+    1,
+  );
   await page.locator(".item.text", { hasText: "chosen yes" }).waitFor();
   await sees("the title counts nothing", () => page.title(), "agentd");
   await send(`ask-for ${JSON.stringify({ call: CALL })}`);

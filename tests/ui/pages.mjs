@@ -27,10 +27,14 @@ export class Pages {
     return context;
   }
 
-  /** Opens a page of the first profile at a place such as `placeOf(ID)`, and waits until it is signed in. */
-  open = async (place = "#/") => {
+  /**
+   * Opens a page of the first profile at a place such as `placeOf(ID)`, and waits until it is signed in. `prepare` gets
+   * the page before it has an address.
+   */
+  open = async (place = "#/", prepare = async () => undefined) => {
     this.context ??= await this.profile();
     const page = await this.context.newPage();
+    await prepare(page);
     if (this.#signedIn) {
       await page.goto(`${this.address}/${place}`);
     } else {

@@ -20,7 +20,11 @@ function joined(entries) {
 
 /** Returns the texts of an agent's messages, joined. */
 export function said(journal) {
-  return journal.map((event) => updateOf(event)).filter(isMessage).map(({ content }) => content.text).join("");
+  return journal
+    .map((event) => updateOf(event))
+    .filter(isMessage)
+    .map(({ content }) => content.text)
+    .join("");
 }
 
 /** Returns the update of a record of the agent, if it is one. */
@@ -87,6 +91,21 @@ export async function shown(page) {
 
 /** Waits until a page shows exactly what the session's journal has, each thing once. */
 export async function sameAsJournal(page, daemon, id) {
-  const look = async () => ({ screen: await shown(page), journal: written(await daemon.journal(id)) });
-  await sees("the screen is as the journal", look, ({ screen, journal }) => isDeepStrictEqual(screen, journal));
+  const difference = async () => {
+    const [screen, journal] = [await shown(page), written(await daemon.journal(id))];
+    const at = journal.findIndex((entry, index) => !isDeepStrictEqual(entry, screen[index]));
+    if (at < 0 && screen.length === journal.length) return "none";
+    const from = at < 0 ? journal.length : at;
+    const part = (entries) => entries.slice(from, from + 3).map(({ kind, text }) => `${kind} ${text.slice(0, 500)}`);
+    return { from, screen: part(screen), journal: part(journal) };
+  };
+  await sees("differences between the screen and the journal", difference, "none");
+}
+
+/** Scrolls a page up until it shows the session from its beginning. */
+export async function fromBeginning(page) {
+  await sees("the beginning of the session", async () => {
+    await page.$eval(".scroller", (element) => element.scrollTo({ top: 0 }));
+    return page.getByText("The beginning of the session").count();
+  });
 }

@@ -1,5 +1,7 @@
 //! The page in Debian's Chromium. The scenarios are in `tests/ui`; here are the daemon and what a scenario asks for.
 
+mod sessions;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -13,45 +15,36 @@ use crate::harness::{Daemon, paths, process, require, scripted_agent, within};
 
 /// A daemon and its page, for scenarios.
 pub(super) struct Stage {
-    pub(super) daemon: Daemon,
-    pub(super) shown: Shown,
-    /// Address of the page, without the token: that of `shown`, unless a test puts something between.
-    pub(super) address: String,
+    daemon: Daemon,
+    shown: Shown,
     modules: PathBuf,
 }
 
 impl Stage {
     /// Starts a daemon and its page. Returns `None` on a machine without a browser.
     pub(super) async fn start() -> Option<Self> {
+        Self::with(&[]).await
+    }
+
+    /// Starts a daemon, and its page with further arguments for `agentctl ui`.
+    pub(super) async fn with(arguments: &[&str]) -> Option<Self> {
         let modules = require::browser()?;
         let mut daemon = Daemon::prepare();
         // Sessions of the form can be resumed, and their agents can be killed.
         let command = daemon.scripted(&[]).command.unwrap();
         daemon.configure(|config| config.replace(&format!("{:?}", [scripted_agent()]), &format!("{command:?}")));
         daemon.run().await;
-        Some(Self::of(modules, daemon, &[]))
+        Some(Self::of(modules, daemon, arguments))
     }
 
     /// Starts the page of a daemon with further arguments for `agentctl ui`.
     pub(super) fn of(modules: PathBuf, daemon: Daemon, arguments: &[&str]) -> Self {
         let shown = Shown::start(&daemon, arguments);
-        let address = format!("http://127.0.0.1:{}", shown.port);
-        Self { daemon, shown, address, modules }
+        Self { daemon, shown, modules }
     }
 
     /// Plays the scenario `tests/ui/SCENARIO.mjs` to its end. The scenario gets `settings` besides the usual ones.
     pub(super) async fn play(&mut self, scenario: &str, settings: Value) {
-        let unknown = async |_: &mut Self, ask: &Value| panic!("the scenario asks for something unknown: {ask}");
-        self.play_with(scenario, settings, unknown).await;
-    }
-
-    /// Plays a scenario that also asks for things of its test, which `more` answers.
-    pub(super) async fn play_with(
-        &mut self,
-        scenario: &str,
-        settings: Value,
-        mut more: impl AsyncFnMut(&mut Self, &Value) -> Value,
-    ) {
         let mut player = Player::start(self, scenario);
         while let Some(ask) = player.next().await {
             let answer = match ask["ask"].as_str() {
@@ -60,7 +53,7 @@ impl Stage {
                 Some("kill daemon") => self.kill_daemon(),
                 Some("start daemon") => self.start_daemon().await,
                 Some("kill agent") => self.kill_agents().await,
-                _ => more(self, &ask).await,
+                _ => panic!("the scenario asks for something unknown: {ask}"),
             };
             player.answer(&answer).await;
         }
@@ -69,7 +62,7 @@ impl Stage {
     /// Returns what each scenario knows: the page's address, where to leave pictures, and a scripted session.
     fn settings(&self, directory: &Path, more: &Value) -> Value {
         let mut settings = json!({
-            "address": self.address,
+            "address": format!("http://127.0.0.1:{}", self.shown.port),
             "token": self.shown.token,
             "directory": directory,
             "modules": self.modules,
@@ -161,10 +154,4 @@ impl Player {
         // A scenario that has failed meanwhile reads no answer. Its end tells why.
         let _ = self.stdin.write_all(format!("{answer}\n").as_bytes()).await;
     }
-}
-
-#[tokio::test]
-async fn a_session_is_led_through_its_life() {
-    let Some(mut stage) = Stage::start().await else { return };
-    stage.play("life", json!({})).await;
 }
