@@ -21,6 +21,8 @@ const ARGUMENTS = [
   "--disable-background-networking",
   "--disable-component-update",
   "--disable-sync",
+  // A name of another site that leads to this machine.
+  "--host-resolver-rules=MAP rebound.test 127.0.0.1",
 ];
 
 // The test program has ended, and with it every reader of an answer. Playwright ends the browser with this process.

@@ -1,5 +1,6 @@
 //! The page in Debian's Chromium. The scenarios are in `tests/ui`; here are the daemon and what a scenario asks for.
 
+mod hostile;
 mod sessions;
 
 use std::fs;
