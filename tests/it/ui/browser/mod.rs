@@ -96,7 +96,9 @@ impl Stage {
         let noted = process::pid_file(&self.daemon.pid_file());
         let agents = noted.into_iter().filter(|(role, pid)| role == "agent" && process::is_alive(*pid));
         let agents: Vec<u32> = agents.map(|(_, pid)| pid).collect();
-        agents.iter().for_each(|&agent| process::kill9(agent));
+        for &agent in &agents {
+            process::kill9(agent);
+        }
         process::gone(&agents).await;
         json!(agents.len())
     }
