@@ -24,7 +24,7 @@ export default async function ({ ask, check, daemon, open, sees }) {
   const input = page.locator("form.input textarea");
   await input.fill("say typed without a daemon");
   await input.press("Enter");
-  await page.waitForSelector('.trouble[data-code="ui.host_unreachable"]');
+  await page.waitForSelector('[role=alert][data-code="ui.host_unreachable"]');
   await page.getByRole("button", { name: "Queue", exact: true }).waitFor();
   check("the text stays", await input.inputValue(), "say typed without a daemon");
 

@@ -1,5 +1,6 @@
 /**
- * Plays a scenario of this directory in Debian's Chromium: `node run.mjs SCENARIO`, started by tests/it/ui/browser/mod.rs.
+ * Plays a scenario of this directory in Debian's Chromium: `node run.mjs SCENARIO`. The tests in tests/it/ui/browser
+ * start it.
  *
  * A scenario is a module `SCENARIO.mjs` with a default function. It gets the tools below, and asks the test program
  * for what a page cannot do, such as killing the daemon. A failure is printed, with pictures and consoles of the pages

@@ -58,6 +58,7 @@ impl Stage {
             };
             player.answer(&answer).await;
         }
+        process::gone(&process::of(&temporary(&self.daemon))).await;
     }
 
     /// Returns what each scenario knows: the page's address, where to leave pictures, and a scripted session.
@@ -104,6 +105,11 @@ impl Stage {
     }
 }
 
+/// Returns the directory of the browser's files. The browser's processes have it in their environments.
+fn temporary(daemon: &Daemon) -> PathBuf {
+    daemon.root().join("browser")
+}
+
 /// The program that plays a scenario. Dropping it kills the program, and Chromium ends with it. At the latest Chromium
 /// ends with the test's daemon, because its files are in the daemon's directory.
 struct Player {
@@ -118,7 +124,7 @@ impl Player {
     fn start(stage: &Stage, scenario: &str) -> Self {
         let directory = paths::kept().join("page").join(scenario);
         let _ = fs::remove_dir_all(&directory);
-        let temporary = stage.daemon.root().join("browser");
+        let temporary = temporary(&stage.daemon);
         for directory in [&directory, &temporary] {
             fs::create_dir_all(directory).unwrap();
         }
