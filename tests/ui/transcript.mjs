@@ -105,7 +105,7 @@ export async function sameAsJournal(page, daemon, id) {
 /** Scrolls a page up until it shows the session from its beginning. */
 export async function fromBeginning(page) {
   await sees("the beginning of the session", async () => {
-    await page.$eval(".scroller", (element) => element.scrollTo({ top: 0 }));
+    await page.locator(".scroller").evaluate((element) => element.scrollTo({ top: 0 }));
     return page.getByText("The beginning of the session").count();
   });
 }
