@@ -1,6 +1,8 @@
 //! The page in Debian's Chromium. The scenarios are in `tests/ui`; here are the daemon and what a scenario asks for.
 
+mod floods;
 mod hostile;
+mod looks;
 mod sessions;
 
 use std::fs;
