@@ -119,10 +119,10 @@ async function visits(page, axe, ids) {
   await axe("removing");
   await page.keyboard.press("Escape");
   await page.getByRole("button", { name: "Resume", exact: true }).click();
-  await page.waitForSelector(".trouble");
+  await page.waitForSelector(".problem");
   await axe("problem of a session");
   await show(page, placeOf("aaaaaaaaaaaa"));
-  await page.waitForSelector(".trouble");
+  await page.waitForSelector(".problem");
   await axe("unknown session");
 
   await panels(page, ids.asking, PANELS);

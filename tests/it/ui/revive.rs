@@ -12,7 +12,7 @@ use crate::harness::{process, until, within};
 async fn daemon(visitor: &Visitor<'_>) -> u32 {
     within("the daemon answers", async {
         loop {
-            let answer = visitor.get("/host/this/v1/status").await;
+            let answer = visitor.get("/host/this/v1/version").await;
             if answer.status == 200 {
                 return u32::try_from(answer.json()["pid"].as_u64().unwrap()).unwrap();
             }
@@ -40,6 +40,6 @@ async fn a_crashed_daemon_is_started_again_and_one_that_was_stopped_stays_down()
     // Longer than the pause before a crashed daemon is started.
     let since = std::time::Instant::now();
     while since.elapsed() < std::time::Duration::from_secs(4) {
-        assert_eq!(visitor.get("/host/this/v1/status").await.code(), "ui.host_unreachable");
+        assert_eq!(visitor.get("/host/this/v1/version").await.code(), "ui.host_unreachable");
     }
 }
