@@ -352,8 +352,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Directories { path } => directories::directories(context, path).await,
         Call::Scripts { directory, diff } => scripts::scripts(context, directory, diff.unwrap_or(false)).await,
         Call::Hooks {} | Call::TestHook { .. } => hooks::answer(context, &call).await,
-        Call::Secrets {} => secrets::list(context),
-        Call::CheckSecrets {} => secrets::check(context).await,
+        Call::Secrets {} | Call::CheckSecrets {} => secrets::answer(context, &call).await,
         Call::Snapshots {} | Call::AddSnapshot {} | Call::RefreshSnapshots {} | Call::InvalidateSnapshots {} => {
             snapshots::answer(context, &call, request).await
         }
@@ -363,9 +362,8 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::AllowScripts {} | Call::DenyScripts {} => {
             scripts::decide_scripts(context, route == Route::AllowScripts, request).await
         }
-        Call::Schedules {} => schedules::list(context),
+        Call::Schedules {} | Call::Schedule { .. } => schedules::answer(context, &call),
         Call::AddSchedule {} => schedules::add(context, request).await,
-        Call::Schedule { schedule } => schedules::show(context, &schedule),
         Call::SetSchedule { schedule } => schedules::set(context, schedule, request).await,
         Call::RemoveSchedule { schedule } => schedules::remove(context, schedule).await,
         Call::RunSchedule { schedule, due } => schedules::run(context, schedule, due.unwrap_or(false), request).await,

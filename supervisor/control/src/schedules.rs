@@ -14,12 +14,12 @@ use super::{Body, full, json};
 use crate::request_body::RequestBody;
 use agentd_api::Call;
 
-pub(super) fn list(context: &Context) -> Answer {
-    json(&context.schedules.list())
-}
-
-pub(super) fn show(context: &Context, name: &str) -> Answer {
-    tagged(&context.schedules.show(name)?)
+/// Answers the calls that read schedules.
+pub(super) fn answer(context: &Context, call: &Call) -> Answer {
+    match call {
+        Call::Schedule { schedule } => tagged(&context.schedules.show(schedule)?),
+        _ => json(&context.schedules.list()),
+    }
 }
 
 pub(super) async fn add(context: &Context, request: Request<RequestBody>) -> Answer {

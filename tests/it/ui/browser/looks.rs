@@ -1,11 +1,11 @@
-//! The page for everybody: what axe finds, the keyboard alone, the place of a reader, and pictures of each view.
+//! The page for all users: the findings of axe, the keyboard alone, the place of a reader, and pictures of each view.
 
 use serde_json::json;
 
 use super::Stage;
 use crate::harness::{Daemon, paths, require};
 
-/// A prerequisite that fails, because nothing listens there, and one that passes.
+/// A failing prerequisite, because nothing listens there, and a passing one.
 const PREREQUISITES: &str = r#"
 [prerequisites.board]
 plugin = "tcp"
