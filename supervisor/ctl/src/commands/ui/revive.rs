@@ -24,25 +24,31 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(super) async fn revive(mut client: Client, starter: Option<Starter>) {
     let Some(starter) = starter else { return std::future::pending().await };
     let mut patience = Patience::endless(LONGEST_PAUSE);
+    // The command has just called the daemon, which can crash before the first stream.
+    let mut is_expected = true;
     loop {
         let query = FeedQuery { kind: Some(KINDS.to_owned()), follow: true, ..FeedQuery::default() };
         let mut feed = FeedStream::new(client.clone(), query);
-        if feed.open().await.is_ok() {
-            patience.reset();
-            if has_crashed(&mut feed).await && is_left_alone(&client).await {
-                // A terminal that is gone shows nothing.
+        match feed.open().await {
+            Ok(()) => {
+                patience.reset();
+                is_expected = breaks_off(&mut feed).await;
+            }
+            Err(error) if is_expected && error.is_without_listener() && is_left_alone(&client).await => {
+                is_expected = false;
                 if let Err(error) = bring_up(&starter, &mut client).await {
-                    let _ =
-                        tell(&format!("agentd has crashed and could not be started: {}", agentd_api::chain(&error)));
+                    let text = format!("agentd has crashed and could not be started: {}", agentd_api::chain(&error));
+                    let _ = tell(&text); // a terminal that is gone shows nothing
                 }
             }
+            Err(_) => {}
         }
         patience.pause().await;
     }
 }
 
-/// Waits for the end of the stream, and reports whether it broke off in the middle.
-async fn has_crashed(feed: &mut FeedStream) -> bool {
+/// Waits for the end of the stream, and reports whether it broke off in the middle: the daemon did not stop in order.
+async fn breaks_off(feed: &mut FeedStream) -> bool {
     loop {
         match feed.next().await {
             Ok(Some(_)) => {}
