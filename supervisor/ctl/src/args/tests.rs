@@ -116,8 +116,18 @@ fn every_size_and_time_of_the_command_line_takes_the_one_grammar() {
             }
         }
     }
-    let all =
-        ["idle", "memory", "older-than", "permission-limit", "ready", "session-limit", "timeout", "turn-limit", "wait"];
+    let all = [
+        "for",
+        "idle",
+        "memory",
+        "older-than",
+        "permission-limit",
+        "ready",
+        "session-limit",
+        "timeout",
+        "turn-limit",
+        "wait",
+    ];
     assert_eq!(known, all.map(str::to_owned).into());
 }
 

@@ -28,9 +28,17 @@ use editor::Editor;
 
 /// Time in which the browser must sign in.
 const TOKEN: Duration = Duration::from_mins(5);
+/// Shortest life of a sign-in.
+const SHORTEST: Duration = Duration::from_secs(1);
 
 /// Serves the page until a signal.
 pub(super) async fn ui(context: &Context, args: &UiArgs) -> Result<u8, Error> {
+    if args.life.0 < SHORTEST {
+        return Err(Error::Usage {
+            detail: "--for is shorter than a second".to_owned(),
+            hint: "a sign-in lasts at least 1s".to_owned(),
+        });
+    }
     owner_only(&context.client).await?;
     let file = hosts_file().map_err(Error::Setup)?;
     let editor = Editor::find(args.editor.as_deref(), &file.with_file_name(editor::FILE))?;
