@@ -49,11 +49,13 @@ export function written(journal) {
     const update = updateOf(event);
     if (kind === "turn.queued") {
       prompts.set(data.turn, data.prompt);
-      // A prompt that was withdrawn stays where it was queued.
-      if (!started.has(data.turn)) add("prompt", data.prompt);
-    } else if (kind === "turn.started") add("prompt", prompts.get(data.turn));
-    else if (kind === "turn.ended") add("ended", data.turn);
-    else if (kind === "permission.requested") {
+    } else if (kind === "turn.started") {
+      add("prompt", prompts.get(data.turn));
+    } else if (kind === "turn.ended") {
+      // A withdrawn prompt stands where it was withdrawn.
+      if (!started.has(data.turn)) add("prompt", prompts.get(data.turn));
+      add("ended", data.turn);
+    } else if (kind === "permission.requested") {
       add("question", data.request.id);
       questions.set(data.request.id, { entry: entries.at(-1), options: data.request.options });
     } else if (kind === "permission.resolved") {
@@ -62,6 +64,9 @@ export function written(journal) {
     } else if (isMessage(update)) add("text", update.content.text);
     else if (update?.sessionUpdate === "tool_call") add("tool", update.title);
   }
+  // Prompts that wait are at the end.
+  const ended = new Set(journal.filter(({ kind }) => kind === "turn.ended").map(({ data }) => data.turn));
+  for (const [turn, prompt] of prompts) if (!started.has(turn) && !ended.has(turn)) add("prompt", prompt);
   return joined(entries);
 }
 

@@ -2,6 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { Conversation, type Event } from "./conversation";
+import { secondsOf } from "./tools";
 
 let seq = 0;
 const record = (kind: string, data: unknown, at = (seq += 1)): Event =>
@@ -40,7 +41,7 @@ test("a prompt stands where its turn began, behind its note", () => {
     record("turn.queued", { turn: "t2", prompt: "b" }),
     say("answer to a"),
   );
-  assert.deepEqual(shown(conversation), ["prompt: a", "prompt: b", "text: answer to a"]);
+  assert.deepEqual(shown(conversation), ["prompt: a", "text: answer to a", "prompt: b"]);
   conversation.append(record("turn.ended", { turn: "t1", stop_reason: "end_turn" }));
   conversation.append(record("turn.started", { turn: "t2", rpc: 2, note: "resumed" }));
   assert.deepEqual(shown(conversation), ["prompt: a", "text: answer to a", "ended", "note: resumed", "prompt: b"]);
@@ -93,6 +94,25 @@ test("a tool call has its command, its output and its duration, and a turn's end
   conversation.append(record("turn.ended", { turn: "t", interrupted_tool_calls: ["x"] }));
   assert.equal(item.tool.status, "interrupted");
   assert.equal(Date.parse(item.tool.ended!) - Date.parse(item.tool.begun), 3000);
+});
+
+test("the duration of a tool call is without the time in which it waited for an answer", () => {
+  const request = { id: "p", title: "rm", options: [], details: { tool_call: "x" } };
+  const conversation = begin(
+    update({ sessionUpdate: "tool_call", toolCallId: "x", title: "rm", status: "pending" }),
+    record("permission.requested", { request }, (seq += 1)),
+    record("permission.resolved", { permission: "p", outcome: { selected: "yes" }, by: "client" }, (seq += 10)),
+    update({ sessionUpdate: "tool_call_update", toolCallId: "x", status: "completed" }),
+  );
+  const [item] = conversation.items;
+  assert.ok(item?.kind === "tool");
+  assert.equal(secondsOf(item.tool), 2);
+});
+
+test("a text that is no message of its own is not continued", () => {
+  const link = { type: "resource_link", uri: "file:///a" };
+  const events = [say("see "), update({ sessionUpdate: "agent_message_chunk", content: link }), say("and")];
+  assert.deepEqual(shown(begin(...events)), ["text: see ", "text: file:///a", "text: and"]);
 });
 
 test("a question shows who answered and which option", () => {
@@ -162,15 +182,49 @@ test("a time without a connection has a marker where it was, also after older re
   const conversation = begin(events[1]!);
   conversation.missed({ after: conversation.last, from: 1, to: 2 });
   conversation.append(say("after"));
-  assert.deepEqual(shown(conversation), ["prompt: p", "marker", "text: after"]);
+  assert.deepEqual(shown(conversation), ["marker", "text: after", "prompt: p"]);
   conversation.prepend([{ event: events[0]!, length: 100 }]);
-  assert.deepEqual(shown(conversation), ["text: before", "prompt: p", "marker", "text: after"]);
+  assert.deepEqual(shown(conversation), ["text: before", "marker", "text: after", "prompt: p"]);
 });
 
-test("a marker within a text does not lose a piece", () => {
+test("a text goes on in one item below a time without a connection", () => {
+  const older = say("older ");
   const conversation = begin(say("one "));
   conversation.missed({ after: conversation.last, from: 1, to: 2 });
-  conversation.append(say("two"));
-  const texts = () => conversation.items.map((item) => (item.kind === "text" ? item.text : "")).join("");
-  assert.equal(texts(), "one two");
+  for (const piece of ["two ", "three ", "four"]) conversation.append(say(piece));
+  assert.deepEqual(shown(conversation), ["text: one ", "marker", "text: two three four"]);
+  conversation.prepend([{ event: older, length: 100 }]);
+  assert.deepEqual(shown(conversation), ["text: older one ", "marker", "text: two three four"]);
+});
+
+test("two messages that the agent names are two items, in both orders of reading", () => {
+  const of = (messageId: string | undefined, words: string): Event =>
+    update({ sessionUpdate: "agent_message_chunk", messageId, content: { type: "text", text: words } });
+  const events = [of("m1", "a"), of("m1", "b"), of("m2", "c"), of("m2", "d"), of(undefined, "e")];
+  assert.deepEqual(shown(begin(...events)), ["text: ab", "text: cd", "text: e"]);
+  const conversation = begin(...events.slice(3));
+  conversation.prepend(events.slice(0, 3).map((event) => ({ event, length: 100 })));
+  assert.deepEqual(shown(conversation), ["text: ab", "text: cd", "text: e"]);
+});
+
+test("a prompt that waits, or an update of a tool, does not divide the text before it", () => {
+  const events = [
+    update({ sessionUpdate: "tool_call", toolCallId: "w", title: "run", status: "in_progress" }),
+    say("wo"),
+    update({ sessionUpdate: "tool_call_update", toolCallId: "w", status: "completed" }),
+    say("rd "),
+    record("turn.queued", { turn: "t2", prompt: "next" }),
+    say("more"),
+    record("turn.queued", { turn: "t3", prompt: "last" }),
+    say("."),
+  ];
+  const conversation = begin(...events);
+  assert.deepEqual(shown(conversation), ["tool", "text: word more.", "prompt: next", "prompt: last"]);
+  conversation.append(record("turn.ended", { turn: "t3", stop_reason: "cancelled" }));
+  conversation.append(record("turn.started", { turn: "t2", rpc: 1, note: "a note" }));
+  const whole = ["tool", "text: word more.", "prompt: last", "ended", "note: a note", "prompt: next"];
+  assert.deepEqual(shown(conversation), whole);
+  const again = begin(...events.slice(3));
+  again.prepend(events.slice(0, 3).map((event) => ({ event, length: 100 })));
+  assert.deepEqual(shown(again), ["tool", "text: word more.", "prompt: next", "prompt: last"]);
 });

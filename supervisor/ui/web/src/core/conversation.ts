@@ -5,7 +5,8 @@
  * nothing. An item is changed in place, and its `rev` rises with each change.
  */
 import type { PromptPart, Schemas } from "./api";
-import { asked, kept, join, list, object, text, update, type Event, type Json, type Kept } from "./records";
+import * as records from "./records";
+import { asked, kept, list, object, text, update, type Event, type Json, type Kept } from "./records";
 import { updated, type Tool } from "./tools";
 
 export type { Event } from "./records";
@@ -24,7 +25,7 @@ export type Item = Common &
   (
     | { kind: "prompt"; turn: string; text: string; parts: PromptPart[]; by?: string; queued: boolean }
     | { kind: "note"; text: string }
-    | { kind: "text" | "thought"; text: string }
+    | { kind: "text" | "thought"; text: string; message?: string }
     | { kind: "image"; mime: string; data: string }
     | { kind: "tool"; tool: Tool }
     | { kind: "plan"; entries: PlanEntry[] }
@@ -128,11 +129,8 @@ export class Conversation {
     if (record === undefined) return true;
     const before = this.records.at(-1);
     this.bytes += record.length;
-    if (join(before, record)) {
-      this.piece(record, before);
-      return true;
-    }
-    this.records.push(record);
+    if (!this.join(before, record)) this.records.push(record);
+    // The record before has the joined text now. The item gets this piece alone.
     this.fold(record);
     return true;
   }
@@ -143,11 +141,11 @@ export class Conversation {
     const front: Kept[] = [];
     for (const { event, length } of older) {
       const record = event.seq < first ? kept(event, length) : undefined;
-      if (record !== undefined && !join(front.at(-1), record)) front.push(record);
+      if (record !== undefined && !this.join(front.at(-1), record)) front.push(record);
     }
     const begin = older[0]?.event.seq;
     const rest =
-      this.records[0] !== undefined && join(front.at(-1), this.records[0]) ? this.records.slice(1) : this.records;
+      this.records[0] !== undefined && this.join(front.at(-1), this.records[0]) ? this.records.slice(1) : this.records;
     this.refold([...front, ...rest]);
     if (begin !== undefined && begin < first) this.first = begin;
   }
@@ -181,6 +179,13 @@ export class Conversation {
     this.last = this.records.at(-1)!.last;
   }
 
+  /** Joins a record to the one before, if they are pieces of one text without an interruption between them. */
+  private join(before: Kept | undefined, next: Kept): boolean {
+    if (before === undefined) return false;
+    const isInterrupted = this.gaps.some(({ after }) => before.last <= after && after < next.seq);
+    return !isInterrupted && records.join(before, next);
+  }
+
   /** Drops everything. */
   clear(): void {
     this.refold([]);
@@ -208,12 +213,22 @@ export class Conversation {
     for (const gap of gaps.slice(next)) this.mark("gap", gap.after, gapTime(gap), gapValues(gap));
   }
 
-  private add<Kind extends Item["kind"]>(item: Omit<Of<Kind>, "rev" | "key"> & { kind: Kind }): Of<Kind> {
+  /** Returns the index for a new item: before the prompts at the end that wait for their turns. */
+  private end(): number {
+    let at = this.items.length;
+    for (let before; (before = this.items[at - 1]) !== undefined && before.kind === "prompt" && before.queued;) at -= 1;
+    return at;
+  }
+
+  private add<Kind extends Item["kind"]>(
+    item: Omit<Of<Kind>, "rev" | "key"> & { kind: Kind },
+    at = this.end(),
+  ): Of<Kind> {
     const key = `${item.kind} ${(item as unknown as Common).seq}`;
-    // A record can have two notes, and a text can go on below a marker.
-    const isTaken = this.items.slice(-3).some((before) => before.key === key);
+    // A record can have two notes.
+    const isTaken = this.items.slice(Math.max(0, at - 3), at).some((before) => before.key === key);
     const added = { ...item, key: isTaken ? `${key} more` : key, rev: 0 } as unknown as Of<Kind>;
-    this.items.push(added);
+    this.items.splice(at, 0, added);
     return added;
   }
 
@@ -221,21 +236,22 @@ export class Conversation {
     this.add<"marker">({ kind: "marker", seq, time, marker, values });
   }
 
-  /** Adds a piece of a text to the item of the text, or begins one. */
-  private piece(record: Kept, joined: Kept | undefined): void {
-    const item = this.items.at(-1);
-    if (joined !== undefined && item !== undefined && item.kind === record.piece && item.seq === joined.seq) {
-      item.text = joined.text!;
-      item.rev += 1;
+  /** Adds a piece of a text to the text at the end, or begins one. */
+  private piece(record: Kept): void {
+    const { seq, time, message, piece, begins } = record;
+    const item = this.items[this.end() - 1];
+    const isText = item?.kind === "text" || item?.kind === "thought";
+    if (!isText || begins || !records.isSameText({ piece: item.kind, message: item.message }, record)) {
+      this.add<"text">({ kind: piece as "text", seq, time, message, text: record.text! });
       return;
     }
-    // A marker without a record stands between the pieces, so the text goes on below it.
-    this.add<"text">({ kind: record.piece as "text", seq: record.seq, time: record.time, text: record.text! });
+    item.text += record.text!;
+    item.rev += 1;
   }
 
   private fold(record: Kept): void {
     const { seq, time, event } = record;
-    if (record.piece !== undefined) return this.piece(record, undefined);
+    if (record.piece !== undefined) return this.piece(record);
     if (this.turn(event)) return;
     switch (event.kind) {
       case "permission.requested":
@@ -248,6 +264,7 @@ export class Conversation {
         if (item === undefined) break;
         item.answer = { by, option, requester: requester ?? undefined, form: (form as Json | null) ?? undefined };
         item.rev += 1;
+        this.waited(item.request.details?.tool_call, item.time, time);
         break;
       }
       case "agent.out": {
@@ -270,6 +287,21 @@ export class Conversation {
     this.questions.set(request.id, this.add<"question">({ kind: "question", seq, time, request, tool }));
   }
 
+  /** Puts a prompt that no longer waits behind what came before, and before the prompts that wait. */
+  private settle(prompt: Of<"prompt">): void {
+    this.items.splice(this.end(), 0, prompt);
+    prompt.queued = false;
+    prompt.rev += 1;
+  }
+
+  /** Notes for a tool call that it waited for an answer. */
+  private waited(call: string | null | undefined, from: string, to: string): void {
+    const item = this.tools.get(call ?? "");
+    if (item === undefined) return;
+    item.tool = { ...item.tool, waited: item.tool.waited + Date.parse(to) - Date.parse(from) };
+    item.rev += 1;
+  }
+
   /** Folds a record of a turn. Returns whether it is one. */
   private turn(event: Event): boolean {
     const { seq, time } = event;
@@ -277,17 +309,8 @@ export class Conversation {
       case "turn.queued": {
         const { turn, prompt, parts, requester } = event.data;
         const by = requester?.session ?? undefined;
-        const item = this.add<"prompt">({
-          kind: "prompt",
-          seq,
-          time,
-          turn,
-          text: prompt,
-          parts: (parts ?? []) as PromptPart[],
-          by,
-          queued: true,
-        });
-        this.prompts.set(turn, item);
+        const found = { seq, time, turn, text: prompt, parts: (parts ?? []) as PromptPart[], by, queued: true };
+        this.prompts.set(turn, this.add<"prompt">({ kind: "prompt", ...found }, this.items.length));
         return true;
       }
       case "turn.started": {
@@ -296,11 +319,7 @@ export class Conversation {
         // A prompt stands where its turn began, not where it was queued. What the agent got before it stands before it.
         if (prompt !== undefined) this.items.splice(this.items.indexOf(prompt), 1);
         for (const front of [instructions, note]) if (front) this.add<"note">({ kind: "note", seq, time, text: front });
-        if (prompt !== undefined) {
-          this.items.push(prompt);
-          prompt.queued = false;
-          prompt.rev += 1;
-        }
+        if (prompt !== undefined) this.settle(prompt);
         return true;
       }
       case "turn.limited":
@@ -311,8 +330,8 @@ export class Conversation {
         const { turn, stop_reason: reason, synthetic, interrupted_tool_calls: interrupted } = event.data;
         const prompt = this.prompts.get(turn);
         if (prompt?.queued) {
-          prompt.queued = false;
-          prompt.rev += 1;
+          this.items.splice(this.items.indexOf(prompt), 1);
+          this.settle(prompt);
         }
         this.prompts.delete(turn);
         this.interrupt(interrupted, time);
@@ -455,7 +474,8 @@ export class Conversation {
     const resource = object(content["resource"]);
     const words =
       text(resource["text"]) || text(content["uri"]) || text(resource["uri"]) || `[${text(content["type"])}]`;
-    this.add<"text">({ kind: "text", seq, time, text: words });
+    // No piece continues this text: the id of a message is never empty.
+    this.add<"text">({ kind: "text", seq, time, message: "", text: words });
   }
 }
 

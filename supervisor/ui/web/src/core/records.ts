@@ -21,6 +21,10 @@ export interface Kept {
   /** The end of the joined text. */
   tail?: string;
   piece?: "text" | "thought";
+  /** Whether the piece begins a new item, since the text before is long enough. */
+  begins?: boolean;
+  /** Id of the message that the piece belongs to, if the agent names it. */
+  message?: string;
 }
 
 export const object = (value: unknown): Json => (typeof value === "object" && value !== null ? (value as Json) : {});
@@ -89,6 +93,7 @@ export function kept(event: Event, length: number): Kept | undefined {
     record.text = text(content["text"]);
     record.tail = record.text.slice(-8);
     record.piece = piece === "agent_message_chunk" ? "text" : "thought";
+    record.message = text(found["messageId"]) || undefined;
     record.length = record.text.length + 100;
   }
   return record;
@@ -97,16 +102,24 @@ export function kept(event: Event, length: number): Kept | undefined {
 /** Length from which a text goes on in a record of its own, where a paragraph ends. */
 const LONG = 16_000;
 
-/** Returns whether a text may be divided at its end: after a paragraph, and not within a block of code. */
-function isDivisible(whole: string, tail: string): boolean {
-  if (!/\n\s*\n$/.test(tail)) return false;
+/** Returns whether a text is long and ends where it may be divided: after a paragraph, not within a block of code. */
+function isWhole(whole: string, tail: string): boolean {
+  if (whole.length <= LONG || !/\n\s*\n$/.test(tail)) return false;
   return (whole.match(/^ {0,3}(```|~~~)/gm)?.length ?? 0) % 2 === 0;
+}
+
+/** Returns whether a piece continues a text: kind and message are the same. */
+export function isSameText(before: Pick<Kept, "piece" | "message">, next: Kept): boolean {
+  return next.piece !== undefined && before.piece === next.piece && before.message === next.message;
 }
 
 /** Joins a piece of a text to the record before, if both belong together. Returns whether it did. */
 export function join(before: Kept | undefined, next: Kept): boolean {
-  if (before === undefined || next.piece === undefined || before.piece !== next.piece) return false;
-  if (before.text!.length > LONG && isDivisible(before.text!, before.tail!)) return false;
+  if (before === undefined || !isSameText(before, next)) return false;
+  if (isWhole(before.text!, before.tail!)) {
+    next.begins = true;
+    return false;
+  }
   before.text += next.text!;
   // Reading the end of a text that grows would copy all of it for each piece.
   before.tail = (before.tail! + next.text!).slice(-8);

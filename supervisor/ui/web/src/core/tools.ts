@@ -12,6 +12,8 @@ export interface Tool {
   printed?: string;
   begun: string;
   ended?: string;
+  /** Milliseconds for which it waited for answers of people. */
+  waited: number;
 }
 
 export type ToolContent =
@@ -38,7 +40,14 @@ export function updated(before: Tool | undefined, found: Json, id: string, time:
     printed: printed || undefined,
     begun: before?.begun ?? time,
     ended: isOver ? (before?.ended ?? time) : undefined,
+    waited: before?.waited ?? 0,
   };
+}
+
+/** Returns the seconds of a tool call that has ended, without the time in which it waited for answers. */
+export function secondsOf({ begun, ended, waited }: Tool): number | undefined {
+  if (ended === undefined) return undefined;
+  return Math.max(0, (Date.parse(ended) - Date.parse(begun) - waited) / 1000);
 }
 
 /** Returns the command of a tool's input: a text, a list of words, or a program with arguments. */

@@ -5,7 +5,7 @@ import { useState } from "preact/hooks";
 import type { PromptPart } from "../core/api";
 import type { Item } from "../core/conversation";
 import { safe, short, visible } from "../core/text";
-import type { Tool, ToolContent } from "../core/tools";
+import { secondsOf, type Tool, type ToolContent } from "../core/tools";
 import { texts } from "../texts";
 import { Diff } from "./diff";
 import { Markdown } from "./markdown";
@@ -209,8 +209,7 @@ function PartOfPrompt({ part }: { part: PromptPart }): VNode {
 }
 
 function ToolView({ tool, seq }: { tool: Tool; seq: number }): VNode {
-  const seconds =
-    tool.ended === undefined ? undefined : Math.max(0, (Date.parse(tool.ended) - Date.parse(tool.begun)) / 1000);
+  const seconds = secondsOf(tool);
   const label = (
     <>
       <span class="kind">{short(tool.kind)}</span>
