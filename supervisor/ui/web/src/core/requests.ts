@@ -130,10 +130,10 @@ export const refreshSnapshots = (base: Base): Promise<Schemas["SnapshotList"]> =
 /** Returns the plugins with their states. */
 export const plugins = (base: Base): Promise<Schemas["PluginList"]> => call(base, "get", "/v1/plugins");
 
-/** Returns the durations of plugin calls from the metrics. Empty if this connection does not offer metrics. */
-export async function pluginDurations(base: Base): Promise<Map<string, Durations>> {
+/** Returns the durations of plugin calls from the metrics. Undefined if this connection does not offer metrics. */
+export async function pluginDurations(base: Base): Promise<Map<string, Durations> | undefined> {
   const response = await send(`${base}/metrics`).catch(() => undefined);
-  return response?.ok ? durations(await response.text()) : new Map<string, Durations>();
+  return response?.ok ? durations(await response.text()) : undefined;
 }
 
 /** Returns the newest recorded calls that concern a session, oldest first. */

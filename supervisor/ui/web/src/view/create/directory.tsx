@@ -30,16 +30,21 @@ export function Directory({ form, host }: { form: Form; host: Host }): VNode {
   const candidates = useMemo(() => known(all.values(), others), [all, others]);
   const typed = directory.trim();
   const listing = useListing(host, workspace ? undefined : typed);
-  const finding = useFinding(host, workspace ? "" : typed);
+  const offered = workspace ? [] : proposals(candidates, typed, listing);
+  const found = useFinding(host, workspace ? "" : typed);
+  const [hasFocus, setFocus] = useState(false);
+  // A path that proposals complete is no mistake while somebody types it.
+  const isUnfinished = hasFocus && offered.some((path) => path !== typed && path.startsWith(typed));
+  const finding = isUnfinished && found !== undefined && "refused" in found ? undefined : found;
   const id = `${ids}-directory`;
   return (
-    <div class="field">
+    <div class="field" onFocusIn={() => setFocus(true)} onFocusOut={() => setFocus(false)}>
       <Combobox
         id={id}
         label={create.directory}
         value={directory}
         change={(value) => change({ directory: value })}
-        proposals={workspace ? [] : proposals(candidates, typed, listing).map((value) => ({ value }))}
+        proposals={offered.map((value) => ({ value }))}
         invalid={blamed === "directory" || (finding !== undefined && "refused" in finding)}
         describedBy={described(`${id}-help`, `${id}-finding`)}
       />

@@ -35,13 +35,13 @@ export function Plugins({ host, id }: Place): VNode {
           return (
             <>
               {all.length === 0 && <p>{texts.none}</p>}
-              {durations.size === 0 && all.length > 0 && <p class="aside">{texts.noDurations}</p>}
+              {durations === undefined && all.length > 0 && <p class="aside">{texts.noDurations}</p>}
               <ul class="entries">
                 {all.map((plugin) => (
                   <Row
                     key={plugin.name}
                     plugin={plugin}
-                    durations={durations.get(plugin.name)}
+                    durations={durations?.get(plugin.name)}
                     checks={checks.filter((check) => check.plugin === plugin.name)}
                     mine={plugin.used_by.some((step) => providers.has(step))}
                   />
