@@ -26,6 +26,16 @@ export function looked(base: string, id: string, { seq, time }: Look): void {
   if (before === undefined || before.seq < seq) localStorage.setItem(at(base, id), `${seq} ${time}`);
 }
 
+/** Calls `changed` with each session that another window of the page looked at. Returns a function that ends this. */
+export function lookedElsewhere(base: string, changed: (id: string) => void): () => void {
+  const prefix = at(base, "");
+  const listen = ({ key, newValue }: StorageEvent) => {
+    if (newValue !== null && key?.startsWith(prefix)) changed(key.slice(prefix.length));
+  };
+  addEventListener("storage", listen);
+  return () => removeEventListener("storage", listen);
+}
+
 /** Forgets a session that was removed. */
 export function forget(base: string, id: string): void {
   localStorage.removeItem(at(base, id));

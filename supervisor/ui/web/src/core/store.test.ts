@@ -71,3 +71,37 @@ test("at the first opening nothing is unread, and then only what came after the 
   take(event("turn.ended", { turn: "t2" }, "a", "2026-01-01T00:00:30Z"));
   assert.deepEqual([...of.unread.value], ["b", "a"]);
 });
+
+test("a session without news has the time of its creation, and later ones only rise", async () => {
+  const { of, take, list } = sessions();
+  take(event("feed.state", state("a", "b")));
+  await list([
+    { id: "a", created: "2026-01-01T00:00:01Z" },
+    { id: "b", created: "2026-01-01T00:00:02Z", status: { idle_since: "2026-01-01T00:00:05Z" } },
+  ]);
+  take(event("session.state", brief("c", "busy"), "c", "2026-01-01T00:00:20Z"));
+  const seconds = (id: string) => new Date(of.lastNews(id)).getUTCSeconds();
+  assert.deepEqual(["a", "b", "c"].map(seconds), [1, 5, 20]);
+  take(event("turn.ended", { turn: "t" }, "a", "2026-01-01T00:00:30Z"));
+  assert.deepEqual(["a", "b", "c"].map(seconds), [30, 5, 20]);
+});
+
+test("what another window showed is not new here", () => {
+  const listeners: ((event: unknown) => void)[] = [];
+  Object.assign(globalThis, {
+    addEventListener: (_: string, listener: (event: unknown) => void) => listeners.push(listener),
+    removeEventListener: (_: string, listener: (event: unknown) => void) =>
+      listeners.splice(listeners.indexOf(listener), 1),
+    document: { visibilityState: "visible", addEventListener: () => undefined, removeEventListener: () => undefined },
+  });
+  const { of, take } = sessions();
+  of.open();
+  take(event("feed.state", state("a")));
+  take(event("turn.ended", { turn: "t1" }, "a", "2026-01-01T00:00:20Z"));
+  assert.deepEqual([...of.unread.value], ["a"]);
+  localStorage.setItem("look  a", "7 2026-01-01T00:00:20Z");
+  listeners.forEach((listen) => listen({ key: "look  a", newValue: "7 2026-01-01T00:00:20Z" }));
+  assert.deepEqual([...of.unread.value], []);
+  of.close();
+  assert.deepEqual(listeners, []);
+});

@@ -10,7 +10,7 @@ import { computed, signal, type ReadonlySignal, type Signal } from "@preact/sign
 import { call, session, type Base, type Schemas, type SessionBrief, type SessionView } from "./api";
 import { write } from "./draft";
 import { attention, group, GROUPS, type Group } from "./groups";
-import { forget, isNew, looked, since } from "./looks";
+import { forget, isNew, looked, lookedElsewhere, since } from "./looks";
 import { notices } from "./notices";
 import { Stream, type Connection } from "./stream";
 
@@ -21,6 +21,7 @@ export interface Extra {
   title?: string | null;
   /** Time of the last thing that a person may want to see. */
   news?: string | null;
+  created?: string | null;
 }
 
 /** Kinds that the page needs of all sessions. The rest stays at the daemon, above all the output of agents. */
@@ -63,6 +64,7 @@ export class Sessions {
   private listeners = new Set<(event: FeedEvent) => void>();
   private counts = new Map<string, Signal<number>>();
   private begun = "";
+  private unwatch: (() => void) | undefined;
 
   constructor(readonly base: Base) {
     this.needing = computed(
@@ -71,6 +73,7 @@ export class Sessions {
   }
 
   open(): void {
+    this.unwatch ??= lookedElsewhere(this.base, (id) => this.review(id));
     this.stream?.retry();
     this.stream ??= new Stream<FeedEvent>({
       base: this.base,
@@ -88,6 +91,8 @@ export class Sessions {
   close(): void {
     this.stream?.close();
     this.stream = undefined;
+    this.unwatch?.();
+    this.unwatch = undefined;
   }
 
   retry(): void {
@@ -112,9 +117,20 @@ export class Sessions {
     return brief.name ?? this.extras.value.get(brief.id)?.title ?? brief.id;
   }
 
+  /** Returns the time of a session's last news, or of its creation, in milliseconds. */
+  lastNews(id: string): number {
+    const { news, created } = this.extras.value.get(id) ?? {};
+    return Date.parse(news ?? created ?? "") || 0;
+  }
+
   /** Notes that the person sees a session's record now. */
   look(id: string, seq: number, time: string): void {
     looked(this.base, id, { seq, time });
+    this.review(id);
+  }
+
+  /** Ends the mark of a session whose last news were seen, here or in another window. */
+  private review(id: string): void {
     if (!this.unread.peek().has(id)) return;
     const news = this.extras.peek().get(id)?.news;
     if (news && isNew(this.base, id, news, this.begun)) return;
@@ -140,7 +156,10 @@ export class Sessions {
         const brief = event.data as SessionBrief;
         const isFirst = !this.all.value.has(brief.id);
         this.all.value = new Map(this.all.value).set(brief.id, brief);
-        if (isFirst) void this.loadOne(brief.id);
+        if (isFirst) {
+          this.add([[brief.id, { created: event.time }]]);
+          void this.loadOne(brief.id);
+        }
         break;
       }
       case "session.removed": {
@@ -175,12 +194,12 @@ export class Sessions {
 
   /** Reads the titles and times of all sessions. */
   private async load(): Promise<void> {
-    type Item = { id: string; title?: string; status?: { idle_since?: string; ended_at?: string } };
+    type Item = { id: string; created?: string; title?: string; status?: { idle_since?: string; ended_at?: string } };
     try {
-      const path = "/v1/sessions?fields=id,title,status.idle_since,status.ended_at";
+      const path = "/v1/sessions?fields=id,created,title,status.idle_since,status.ended_at";
       const { sessions } = await call<{ sessions: Item[] }>(this.base, "get", path);
-      const known = ({ id, title, status }: Item) =>
-        [id, { title, news: later(status?.idle_since, status?.ended_at) }] as const;
+      const known = ({ id, created, title, status }: Item) =>
+        [id, { title, created, news: later(status?.idle_since, status?.ended_at) }] as const;
       this.add(sessions.map(known));
     } catch {
       // The list is complete without titles. The next beginning of the stream reads them again.
@@ -189,8 +208,8 @@ export class Sessions {
 
   private async loadOne(id: string): Promise<void> {
     try {
-      const { status } = await call<SessionView>(this.base, "get", session(id));
-      this.add([[id, { title: status.title }]]);
+      const { created, status } = await call<SessionView>(this.base, "get", session(id));
+      this.add([[id, { title: status.title, created }]]);
     } catch {
       // The session was removed meanwhile, or its name must do.
     }
@@ -204,7 +223,7 @@ export class Sessions {
       if (!this.all.value.has(id)) continue;
       const before = extras.get(id);
       const news = later(before?.news, extra.news);
-      extras.set(id, { title: extra.title ?? before?.title, news });
+      extras.set(id, { title: extra.title ?? before?.title, news, created: extra.created ?? before?.created });
       if (news && isNew(this.base, id, news, this.begun)) unread.add(id);
     }
     this.extras.value = extras;

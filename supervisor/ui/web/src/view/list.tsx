@@ -149,9 +149,10 @@ function Row({ host, brief, isOpen }: { host: Host; brief: SessionBrief; isOpen:
 function groupsOf(host: Host, filter: Filter): Map<Group, SessionBrief[]> {
   const extras = host.sessions.extras.value;
   const groups = grouped(host.sessions.all.value.values(), filter, (brief) => extras.get(brief.id)?.title ?? "");
-  // Those with the latest news are first. A session without any keeps the place that the list has for it.
-  const news = ({ id }: SessionBrief) => Date.parse(extras.get(id)?.news ?? "") || 0;
-  for (const briefs of groups.values()) briefs.sort((one, other) => news(other) - news(one));
+  // Those with the latest news are first.
+  const news = ({ id }: SessionBrief) => host.sessions.lastNews(id);
+  const order = (one: SessionBrief, other: SessionBrief) => news(other) - news(one) || one.id.localeCompare(other.id);
+  for (const briefs of groups.values()) briefs.sort(order);
   return groups;
 }
 
