@@ -13,15 +13,15 @@ use crate::harness::terminal::Terminal;
 use crate::harness::{Daemon, paths, process, until};
 
 /// A daemon, and an sshd through which the machine `lab` reaches it.
-struct Lab {
-    daemon: Daemon,
+pub(crate) struct Lab {
+    pub(crate) daemon: Daemon,
     _sshd: Sshd,
     bin: PathBuf,
 }
 
 impl Lab {
     /// Starts both. `more` is added to the configuration of sshd.
-    async fn start(more: &str) -> Option<Self> {
+    pub(crate) async fn start(more: &str) -> Option<Self> {
         let daemon = Daemon::start().await;
         let socket = daemon.client.socket().display();
         let config = format!("SetEnv AGENTD_SOCKET={socket}\n{more}\n");
@@ -32,7 +32,7 @@ impl Lab {
     }
 
     /// Builds a command of a user whose only way to the daemon is ssh.
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = agentctl(&self.daemon, &["--host", "lab"]);
         command.env_remove("AGENTD_SOCKET").args(arguments);
         command.env("PATH", format!("{}:/usr/bin:/bin", self.bin.display()));
@@ -42,7 +42,7 @@ impl Lab {
     }
 
     /// Runs a command without `--host`.
-    async fn plain(&self, arguments: &[&str]) -> Said {
+    pub(crate) async fn plain(&self, arguments: &[&str]) -> Said {
         let mut command = agentctl(&self.daemon, arguments);
         command.env_remove("AGENTD_SOCKET").env("XDG_CONFIG_HOME", self.daemon.root().join("c"));
         command.env("PATH", format!("{}:/usr/bin:/bin", self.bin.display()));
@@ -61,7 +61,7 @@ impl Lab {
     }
 
     /// Kills the client's side of every connection, as a lost network would.
-    fn cut(&self) {
+    pub(crate) fn cut(&self) {
         let connections = process::running(self.daemon.root(), "ssh", None);
         assert!(!connections.is_empty(), "a connection is open");
         connections.into_iter().for_each(process::kill9);

@@ -41,6 +41,8 @@ pub struct Host {
     pub label: String,
     /// The way to the daemon.
     pub client: Client,
+    /// Words after `agentctl` with which a command on this machine reaches the daemon.
+    pub options: Vec<String>,
     /// URL that opens a file of the host in the person's editor, with `{path}` and perhaps `{line}`.
     pub editor: Option<String>,
 }

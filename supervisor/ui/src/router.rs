@@ -59,12 +59,13 @@ struct Info<'a> {
 struct HostInfo<'a> {
     name: &'a str,
     label: &'a str,
+    options: &'a [String],
     editor: Option<&'a str>,
 }
 
 impl<'a> HostInfo<'a> {
     fn of(host: &'a Host) -> Self {
-        Self { name: &host.name, label: &host.label, editor: host.editor.as_deref() }
+        Self { name: &host.name, label: &host.label, options: &host.options, editor: host.editor.as_deref() }
     }
 }
 

@@ -52,6 +52,7 @@ impl Target {
         .fold(route.path().to_owned(), |path, (parameter, value)| path.replace(parameter, value));
         match route {
             Route::Scripts => format!("{path}?directory={}", in_query(&self.directory)),
+            Route::Directories => format!("{path}?path={}/", in_query(&self.directory)),
             Route::Prerequisites => format!("{path}?session={}", self.session),
             Route::Events | Route::Feed => format!("{path}?follow=false"),
             Route::Environment => format!("{path}?at=now"),

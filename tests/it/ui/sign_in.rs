@@ -23,6 +23,8 @@ async fn the_token_opens_the_page_once_and_two_secrets_follow_for_their_time() {
     let info = info.json();
     assert_eq!((&info["hosts"][0]["name"], &info["read_only"]), (&"this".into(), &false.into()), "{info}");
     assert_eq!(info["hosts"][0]["editor"], serde_json::Value::Null);
+    let socket = daemon.client.socket().display().to_string();
+    assert_eq!(info["hosts"][0]["options"], serde_json::json!(["--socket", socket]));
     let version: serde_json::Value = daemon.client.get("/v1/version").await.expect(200);
     assert_eq!(visitor.get("/host/this/v1/version").await.json(), version);
 

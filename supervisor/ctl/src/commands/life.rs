@@ -292,8 +292,15 @@ mod tests {
     #[test]
     fn of_several_the_first_failure_is_the_status() {
         let client = agentd_client::Client::new("/nowhere");
-        let context =
-            Context { client, starter: None, json: false, form: DocumentForm::Json, verbose: false, no_start: true };
+        let context = Context {
+            client,
+            options: Vec::new(),
+            starter: None,
+            json: false,
+            form: DocumentForm::Json,
+            verbose: false,
+            no_start: true,
+        };
         let refused = || Err(Problem::new(Code::WrongPhase, "it runs").into());
         assert_eq!(first(&context, 0, refused()), exit::REFUSED);
         assert_eq!(first(&context, exit::FAILED, refused()), exit::FAILED);

@@ -48,6 +48,7 @@ mod wait;
 mod waiting;
 mod workflow;
 
+use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -78,6 +79,8 @@ const STOP_WAIT: Duration = Duration::from_secs(30);
 /// State that every command receives.
 struct Context {
     client: Client,
+    /// Words after `agentctl` with which another command reaches the same daemon; empty for the usual one.
+    options: Vec<String>,
     /// Starts the daemon; `None` if this program must not.
     starter: Option<Starter>,
     /// Whether documents for programs are wanted.
@@ -249,16 +252,28 @@ impl Context {
         let (json, form) = (global.form().is_some(), global.form().unwrap_or(DocumentForm::Json));
         let text = environment_text;
         let no_start = global.no_start;
+        let mut options = Vec::new();
+        let mut name = |option: &str, value: &OsStr| {
+            options.extend([option.to_owned(), value.to_string_lossy().into_owned()]);
+        };
         if let Some(host) = chosen_host(global, is_of_this_machine)? {
+            name("--host", host.name().as_ref());
+            if let Some(socket) = &global.socket {
+                name("--socket", socket.as_ref());
+            }
             let host = host.program(text("AGENTD_HOST_PROGRAM")).socket(global.socket.clone());
             let host = if global.no_start { host.without_start() } else { host };
             let client = Client::by(by_ssh(host));
-            return Ok(Self { client, starter: None, json, form, verbose: global.verbose, no_start });
+            return Ok(Self { client, options, starter: None, json, form, verbose: global.verbose, no_start });
         }
         if let Some(url) = global.url.clone().or_else(|| text("AGENTD_URL").filter(|_| global.socket.is_none())) {
             let token = global.token_file.clone().or_else(|| variable("AGENTD_TOKEN_FILE"));
             let client = Client::by(Way::of_url(&url, token.as_deref())?);
-            return Ok(Self { client, starter: None, json, form, verbose: global.verbose, no_start });
+            name("--url", url.as_ref());
+            if let Some(token) = &token {
+                name("--token-file", token.as_ref());
+            }
+            return Ok(Self { client, options, starter: None, json, form, verbose: global.verbose, no_start });
         }
         let given = global.socket.clone().or_else(|| variable("AGENTD_SOCKET"));
         let starter = if global.no_start || given.is_some() {
@@ -266,8 +281,11 @@ impl Context {
         } else {
             Some(Starter::beside_this_program().map_err(Error::Setup)?)
         };
+        if let Some(socket) = &given {
+            name("--socket", socket.as_ref());
+        }
         let socket = given.unwrap_or_else(default_socket);
-        Ok(Self { client: Client::new(socket), starter, json, form, verbose: global.verbose, no_start })
+        Ok(Self { client: Client::new(socket), options, starter, json, form, verbose: global.verbose, no_start })
     }
 
     /// Prints a document for programs, in the form that the user chose.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::Host;
@@ -15,6 +15,7 @@ fn settings() -> Settings {
     let host = Host {
         name: "this".to_owned(),
         label: "Here".to_owned(),
+        options: vec!["--socket".to_owned(), "/nowhere/control.sock".to_owned()],
         client: Client::new(PathBuf::from("/nowhere/control.sock")),
         editor: Some("zed://file{path}:{line}".to_owned()),
     };
@@ -101,6 +102,7 @@ fn a_browser_signs_in_once_and_cookie_and_key_show_the_page_its_hosts() {
         let info: Value = serde_json::from_str(&info.body).unwrap();
         assert_eq!((&info["version"], &info["read_only"]), (&Value::from("1.2.3"), &Value::from(false)));
         assert_eq!(info["hosts"][0]["name"], "this");
+        assert_eq!(info["hosts"][0]["options"], json!(["--socket", "/nowhere/control.sock"]));
         assert_eq!(info["hosts"][0]["editor"], "zed://file{path}:{line}");
         assert!(info["expires"].as_str().unwrap().parse::<Timestamp>().unwrap() > Timestamp::now());
 

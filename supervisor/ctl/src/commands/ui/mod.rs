@@ -86,8 +86,11 @@ async fn owner_only(client: &Client) -> Result<(), Error> {
 /// Returns the hosts of the page: that of the command, then this machine and the named machines.
 fn hosts(context: &Context, file: &Path, editor: &Editor) -> Result<Vec<Host>, Error> {
     let known = Hosts::read(file)?;
+    // Without words a command is for the default machine.
+    let ours = if known.default.is_some() { vec!["--host".to_owned(), THIS.to_owned()] } else { Vec::new() };
     let Some(chosen) = context.client.way().machine() else {
-        let mut hosts = vec![here(context.client.clone(), editor)];
+        let options = if context.options.is_empty() { ours } else { context.options.clone() };
+        let mut hosts = vec![here(context.client.clone(), options, editor)];
         // --socket and --url choose one daemon alone.
         if context.client.way().socket() == Some(&default_socket()) {
             add_named(&mut hosts, &known, context, editor)?;
@@ -98,17 +101,18 @@ fn hosts(context: &Context, file: &Path, editor: &Editor) -> Result<Vec<Host>, E
     let first = Host {
         name: in_path(chosen),
         label: chosen.to_owned(),
+        options: context.options.clone(),
         client: context.client.clone(),
         editor: editor.url(destination.as_deref()),
     };
-    let mut hosts = vec![first, here(Client::new(default_socket()), editor)];
+    let mut hosts = vec![first, here(Client::new(default_socket()), ours, editor)];
     add_named(&mut hosts, &known, context, editor)?;
     Ok(hosts)
 }
 
 /// Returns this machine.
-fn here(client: Client, editor: &Editor) -> Host {
-    Host { name: THIS.to_owned(), label: "this machine".to_owned(), client, editor: editor.url(None) }
+fn here(client: Client, options: Vec<String>, editor: &Editor) -> Host {
+    Host { name: THIS.to_owned(), label: "this machine".to_owned(), options, client, editor: editor.url(None) }
 }
 
 /// Adds the named machines that are not there yet.
@@ -120,7 +124,8 @@ fn add_named(hosts: &mut Vec<Host>, known: &Hosts, context: &Context, editor: &E
         let editor = editor.url(Some(ssh.destination()));
         let ssh = ssh.program(environment_text("AGENTD_HOST_PROGRAM")).asking_nothing();
         let ssh = if context.no_start { ssh.without_start() } else { ssh };
-        hosts.push(Host { name: name.clone(), label: name, client: Client::by(by_ssh(ssh)), editor });
+        let options = vec!["--host".to_owned(), name.clone()];
+        hosts.push(Host { name: name.clone(), label: name, options, client: Client::by(by_ssh(ssh)), editor });
     }
     Ok(())
 }

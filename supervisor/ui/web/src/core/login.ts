@@ -9,7 +9,7 @@ import { Sessions } from "./store";
 export interface Info {
   version: string;
   read_only: boolean;
-  hosts: { name: string; label: string; editor: string | null }[];
+  hosts: { name: string; label: string; options: string[]; editor: string | null }[];
   expires: string;
 }
 
@@ -17,6 +17,8 @@ export interface Info {
 export interface Host {
   name: string;
   label: string;
+  /** Words after `agentctl` with which a command reaches it. */
+  options: string[];
   /** Beginning of the paths of its calls. */
   base: string;
   /** URL with `{path}` and `{line}` of the person's editor for files of this machine. */
@@ -56,9 +58,9 @@ export async function open(): Promise<boolean> {
   try {
     const info = await call<Info>("", "get", "/ui/info");
     const before = new Map(hosts.value.map((host) => [host.name, host]));
-    hosts.value = info.hosts.map(({ name, label, editor }) => {
+    hosts.value = info.hosts.map(({ name, label, options, editor }) => {
       const base = `/host/${name}`;
-      return { name, label, base, editor, sessions: before.get(name)?.sessions ?? new Sessions(base) };
+      return { name, label, options, base, editor, sessions: before.get(name)?.sessions ?? new Sessions(base) };
     });
     for (const { name, sessions } of before.values())
       if (!info.hosts.some((host) => host.name === name)) sessions.close();

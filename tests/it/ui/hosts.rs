@@ -1,0 +1,34 @@
+//! The page of another machine's daemon, through a real sshd on the loopback.
+
+use serde_json::{Value, json};
+
+use super::Shown;
+use crate::harness::paths;
+use crate::hosts::Lab;
+
+#[tokio::test]
+async fn machines_beside_the_first_one_are_reached_and_named_in_commands() {
+    let Some(lab) = Lab::start("").await else { return };
+    for arguments in [&["host", "add", "far", "root@lab", "--program", paths::agentctl()][..], &["host", "use", "far"]] {
+        assert_eq!(lab.plain(arguments).await.parts(), (Some(0), String::new(), String::new()));
+    }
+    let mut command = lab.command(&["ui", "--json", "--no-open"]);
+    let shown = Shown::run(command.env("XDG_CONFIG_HOME", lab.daemon.root().join("c")));
+    let visitor = shown.sign_in().await;
+    let info = visitor.get("/ui/info").await.json();
+    let hosts: Vec<[&Value; 2]> =
+        info["hosts"].as_array().unwrap().iter().map(|host| [&host["name"], &host["options"]]).collect();
+    // The default machine is another one, so a command for this machine names it.
+    let named = |name: &str| json!([name, ["--host", name]]);
+    assert_eq!(json!(hosts), json!([named("lab"), named("this"), named("far")]));
+
+    let version: Value = lab.daemon.client.get("/v1/version").await.expect(200);
+    for host in ["lab", "far"] {
+        assert_eq!(visitor.get(&format!("/host/{host}/v1/version")).await.json(), version, "{host}");
+    }
+    assert_eq!(visitor.get("/host/this/v1/version").await.code(), "ui.host_unreachable");
+
+    // A lost connection is made again for the next call.
+    lab.cut();
+    assert_eq!(visitor.get("/host/lab/v1/version").await.json(), version);
+}
