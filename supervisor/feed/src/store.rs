@@ -76,8 +76,9 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// Opens the present era, or begins another. Also returns the marks up to the last event.
-    pub(crate) fn open(root: &Path, keep: u64) -> Result<(Self, Marks), StoreError> {
+    /// Opens the present era, or begins another: at `since`, or behind the former one if that is later. `since` is in
+    /// microseconds since 1970. Also returns the marks up to the last event.
+    pub(crate) fn open(root: &Path, keep: u64, since: u64) -> Result<(Self, Marks), StoreError> {
         private(root)?;
         let eras = eras(root)?;
         let newest = eras.last().copied();
@@ -89,8 +90,7 @@ impl Store {
             return Ok((store, marks));
         }
         let after = newest.map(|base| base + agentd_journal::last_seq(&era(root, base)).unwrap_or_default() + APART);
-        let now = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
-        let base = after.map_or(now, |after| if now > after { now } else { after });
+        let base = after.map_or(since, |after| since.max(after));
         let directory = era(root, base);
         private(&directory)?;
         let (writer, _) = Writer::open(&directory, options(keep))?;
@@ -300,6 +300,7 @@ mod tests {
     use super::*;
 
     const KEEP: u64 = 1 << 20;
+    const SINCE: u64 = 1_000_000;
 
     fn append(store: &mut Store, seqs: RangeInclusive<u64>) {
         let id = "abcdefghjkmn".parse().unwrap();
@@ -313,14 +314,15 @@ mod tests {
     #[test]
     fn a_killed_writer_is_continued_with_its_cursors_and_marks() {
         let root = tempfile::tempdir().unwrap();
-        let (mut store, mut marks) = Store::open(root.path(), KEEP).unwrap();
+        let (mut store, mut marks) = Store::open(root.path(), KEEP, SINCE).unwrap();
+        assert_eq!(store.base, SINCE, "the opening of the files may be much later");
         append(&mut store, 1..=3);
         marks.sessions.insert("abcdefghjkmn".parse().unwrap(), Known::new(3));
         store.mark(&mut marks, false).unwrap();
         append(&mut store, 4..=5);
         let (base, last) = (store.base, store.last());
         drop(store);
-        let (store, marks) = Store::open(root.path(), KEEP).unwrap();
+        let (store, marks) = Store::open(root.path(), KEEP, SINCE).unwrap();
         assert_eq!((store.base, store.last(), fed(&marks)), (base, last, 5));
     }
 
@@ -333,17 +335,17 @@ mod tests {
             marks.boot = "another".to_owned();
             write(&path, &marks, false).unwrap();
         };
-        let (mut store, mut marks) = Store::open(root.path(), KEEP).unwrap();
+        let (mut store, mut marks) = Store::open(root.path(), KEEP, SINCE).unwrap();
         append(&mut store, 1..=9);
         store.mark(&mut marks, true).unwrap();
         let (base, last) = (store.base, store.last());
         another_boot(&store.directory);
         drop(store);
-        let (store, _) = Store::open(root.path(), KEEP).unwrap();
+        let (store, _) = Store::open(root.path(), KEEP, SINCE).unwrap();
         assert_eq!((store.base, store.last()), (base, last), "the daemon had ended in order");
         another_boot(&store.directory);
         drop(store);
-        let (store, marks) = Store::open(root.path(), KEEP).unwrap();
+        let (store, marks) = Store::open(root.path(), KEEP, SINCE).unwrap();
         assert!(store.base > last, "a cursor of the new era is none of the former");
         assert_eq!((store.last(), fed(&marks)), (store.base, 0));
         assert_eq!(eras(root.path()).unwrap(), [store.base], "the former era is removed");
@@ -353,7 +355,7 @@ mod tests {
     fn old_events_are_removed_beyond_the_size_and_the_marks_stay() {
         let root = tempfile::tempdir().unwrap();
         let keep = 64 << 10;
-        let (mut store, mut marks) = Store::open(root.path(), keep).unwrap();
+        let (mut store, mut marks) = Store::open(root.path(), keep, SINCE).unwrap();
         for block in 0..40_u64 {
             append(&mut store, block * 50 + 1..=block * 50 + 50);
             marks.sessions.insert("abcdefghjkmn".parse().unwrap(), Known::new(block * 50 + 50));
@@ -364,17 +366,17 @@ mod tests {
         assert!(agentd_journal::first_seq(store.directory()).unwrap() > 1);
         assert!(agentd_journal::size(store.directory()).unwrap() < 2 * keep);
         drop(store);
-        assert_eq!(fed(&Store::open(root.path(), keep).unwrap().1), 2000);
+        assert_eq!(fed(&Store::open(root.path(), keep, SINCE).unwrap().1), 2000);
     }
 
     #[test]
     fn a_damaged_feed_begins_another_era() {
         let root = tempfile::tempdir().unwrap();
-        let (mut store, _) = Store::open(root.path(), KEEP).unwrap();
+        let (mut store, _) = Store::open(root.path(), KEEP, SINCE).unwrap();
         append(&mut store, 1..=9);
         let (base, path) = (store.base, store.directory.join(MARKS));
         drop(store);
         std::fs::write(path, "{").unwrap();
-        assert!(Store::open(root.path(), KEEP).unwrap().0.base > base);
+        assert!(Store::open(root.path(), KEEP, SINCE).unwrap().0.base > base);
     }
 }

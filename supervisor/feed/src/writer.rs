@@ -49,6 +49,9 @@ pub(crate) struct FeedWriter {
     readers: BTreeMap<SessionId, Reader>,
     /// Whether sessions that disappeared without a note were looked for.
     swept: bool,
+    /// Start of the feed in microseconds since 1970. A session that is created before the thread opens the files is
+    /// fed from its beginning all the same.
+    since: u64,
 }
 
 /// One event before its append.
@@ -65,7 +68,8 @@ struct Draft {
 impl FeedWriter {
     pub(crate) fn new(options: Options, shared: Arc<Shared>, sessions: Arc<Sessions>, changes: Arc<Changes>) -> Self {
         let (store, pending, readers) = (None, Noted::default(), BTreeMap::new());
-        Self { options, shared, sessions, changes, store, pending, readers, swept: false }
+        let since = u64::try_from(Timestamp::now().as_microsecond()).unwrap_or_default();
+        Self { options, shared, sessions, changes, store, pending, readers, swept: false, since }
     }
 
     /// Writes until the daemon ends.
@@ -169,7 +173,7 @@ impl FeedWriter {
     }
 
     fn open(&mut self) -> Result<(), StoreError> {
-        let (store, marks) = Store::open(&self.options.directory, self.sessions.kept_feed())?;
+        let (store, marks) = Store::open(&self.options.directory, self.sessions.kept_feed(), self.since)?;
         let mut facts = self.shared.lock();
         facts.begin(Era { directory: store.directory().to_owned(), base: store.base }, store.last());
         let mut before = std::mem::take(&mut facts.known);

@@ -7,7 +7,7 @@ use agentd_plugin_host::{Failure, Invocation, Liveness, Places};
 
 use super::*;
 use crate::harness::dead::Dead;
-use crate::harness::{paths, require, until};
+use crate::harness::{paths, require, until, within};
 
 /// Reports whether a process waits for its next request.
 fn is_idle(process: i32) -> bool {
@@ -65,9 +65,14 @@ async fn one_process_waits_for_the_next_lookup_and_ends_with_its_owner() {
     assert!(matches!(read("none").await, Err(Failure::NotFound(_))));
     here.machine.path_states(vec![PathBuf::from("/proc")], later(), |_| true).await;
     assert_eq!(processes_of(&keeper), kept);
-    let (one, two, three) = tokio::join!(read("secret"), read("secret"), read("secret"));
-    assert!(one.is_ok() && two.is_ok() && three.is_ok());
-    until("two processes wait", || processes_of(&keeper).len() == 2).await;
+    // On a busy machine one process may serve all three.
+    let two_wait = async {
+        while processes_of(&keeper).len() != 2 {
+            let (one, two, three) = tokio::join!(read("secret"), read("secret"), read("secret"));
+            assert!(one.is_ok() && two.is_ok() && three.is_ok());
+        }
+    };
+    within("two processes wait", two_wait).await;
     here.machine = Machine::new(keeper.clone());
     until("none is left", || processes_of(&keeper).is_empty()).await;
 }

@@ -3,6 +3,7 @@
 mod browser;
 mod calls;
 mod guests;
+mod hosts;
 mod revive;
 mod sign_in;
 
