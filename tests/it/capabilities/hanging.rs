@@ -7,7 +7,7 @@ use agentd_plugin_host::{Failure, Invocation, Liveness, Places};
 
 use super::*;
 use crate::harness::dead::Dead;
-use crate::harness::{paths, require, until, within};
+use crate::harness::{self, paths, require, until};
 
 /// Reports whether a process waits for its next request.
 fn is_idle(process: i32) -> bool {
@@ -72,7 +72,7 @@ async fn one_process_waits_for_the_next_lookup_and_ends_with_its_owner() {
             assert!(one.is_ok() && two.is_ok() && three.is_ok());
         }
     };
-    within("two processes wait", two_wait).await;
+    harness::within("two processes wait", two_wait).await;
     here.machine = Machine::new(keeper.clone());
     until("none is left", || processes_of(&keeper).is_empty()).await;
 }

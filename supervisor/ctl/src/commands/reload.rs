@@ -90,6 +90,7 @@ mod tests {
         let client = agentd_client::Client::new(socket);
         let context = Context {
             client,
+            options: Vec::new(),
             starter: None,
             json: false,
             form: crate::document::DocumentForm::Json,

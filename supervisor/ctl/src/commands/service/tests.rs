@@ -133,6 +133,7 @@ impl Machine {
         let client = Client::new(self.path("state/control.sock"));
         let context = Context {
             client,
+            options: Vec::new(),
             starter: None,
             json: cli.global.json,
             form: crate::document::DocumentForm::Json,
