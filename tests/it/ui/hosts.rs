@@ -1,9 +1,10 @@
 //! The page of another machine's daemon, through a real sshd on the loopback.
 
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
 
 use super::Shown;
-use crate::harness::paths;
+use crate::harness::{paths, within};
 use crate::hosts::Lab;
 
 #[tokio::test]
@@ -28,7 +29,12 @@ async fn machines_beside_the_first_one_are_reached_and_named_in_commands() {
     }
     assert_eq!(visitor.get("/host/this/v1/version").await.code(), "ui.host_unreachable");
 
-    // A lost connection is made again for the next call.
+    // A stream ends with its connection, and the next call has another one.
+    let mut stream = shown.send("GET /host/lab/v1/events", &visitor.lines, b"").await;
+    let mut seen = vec![0; 12];
+    within("the first bytes", stream.read_exact(&mut seen)).await.unwrap();
     lab.cut();
+    within("the end of the stream", stream.read_to_end(&mut seen)).await.unwrap();
+    assert!(seen.starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&seen));
     assert_eq!(visitor.get("/host/lab/v1/version").await.json(), version);
 }
