@@ -49,8 +49,8 @@ pub(crate) struct FeedWriter {
     readers: BTreeMap<SessionId, Reader>,
     /// Whether sessions that disappeared without a note were looked for.
     swept: bool,
-    /// Start of the feed in microseconds since 1970. A session that is created before the thread opens the files is
-    /// fed from its beginning all the same.
+    /// Start of the feed in microseconds since 1970. Sessions that are created before the thread opens the files are
+    /// fed from their beginning too.
     since: u64,
 }
 

@@ -10,7 +10,8 @@ use crate::hosts::Lab;
 #[tokio::test]
 async fn machines_beside_the_first_one_are_reached_and_named_in_commands() {
     let Some(lab) = Lab::start("").await else { return };
-    for arguments in [&["host", "add", "far", "root@lab", "--program", paths::agentctl()][..], &["host", "use", "far"]] {
+    let add = ["host", "add", "far", "root@lab", "--program", paths::agentctl()];
+    for arguments in [&add[..], &["host", "use", "far"]] {
         assert_eq!(lab.plain(arguments).await.parts(), (Some(0), String::new(), String::new()));
     }
     let mut command = lab.command(&["ui", "--json", "--no-open"]);
