@@ -50,7 +50,7 @@ mod workflow;
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::time::Duration;
 
@@ -271,7 +271,7 @@ impl Context {
             let client = Client::by(Way::of_url(&url, token.as_deref())?);
             name("--url", url.as_ref());
             if let Some(token) = &token {
-                name("--token-file", token.as_ref());
+                name("--token-file", absolute(token).as_ref());
             }
             return Ok(Self { client, options, starter: None, json, form, verbose: global.verbose, no_start });
         }
@@ -282,7 +282,7 @@ impl Context {
             Some(Starter::beside_this_program().map_err(Error::Setup)?)
         };
         if let Some(socket) = &given {
-            name("--socket", socket.as_ref());
+            name("--socket", absolute(socket).as_ref());
         }
         let socket = given.unwrap_or_else(default_socket);
         Ok(Self { client: Client::new(socket), options, starter, json, form, verbose: global.verbose, no_start })
@@ -302,6 +302,11 @@ impl Context {
     fn table(table: &Table) -> Result<(), Error> {
         print(&Screen::stdout().text(&table.render(terminal::columns())))
     }
+}
+
+/// Returns a path that is also valid in another working directory.
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Returns the other machine that the user chose by `--host`, by `AGENTD_HOST`, or as the default.
