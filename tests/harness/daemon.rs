@@ -141,7 +141,7 @@ impl Daemon {
         self.entrance = entrance;
     }
 
-    /// Sets the cache for compiled plugins of the next start: for a daemon of another user.
+    /// Sets the cache of the next start: for a daemon of another user, or for files that no other daemon may change.
     pub(crate) fn set_cache(&mut self, cache: PathBuf) {
         self.cache = cache;
     }

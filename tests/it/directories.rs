@@ -2,7 +2,7 @@
 //! The endpoint completes the paths of directories.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use agentd_api::Code;
 use agentd_api::directories::LISTED_DIRECTORIES;
@@ -10,6 +10,7 @@ use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionSpec, Se
 use agentd_api::spec::SpecChangeView;
 use serde_json::json;
 
+use crate::harness::client::in_query;
 use crate::harness::ctl::ctl;
 use crate::harness::{Daemon, Session};
 
@@ -146,7 +147,8 @@ async fn the_endpoint_lists_the_directories_that_complete_a_path() {
     for (wrong, words) in
         [(typed("none/"), "does not exist"), ("pro".to_owned(), "is not absolute"), (typed("program/x"), "is not a")]
     {
-        let problem = daemon.client.attempt("GET", &format!("/v1/directories?path={wrong}"), String::new(), None).await;
+        let address = format!("/v1/directories?path={}", in_query(Path::new(&wrong)));
+        let problem = daemon.client.attempt("GET", &address, String::new(), None).await;
         let problem = problem.expect("an answer").problem();
         assert!(problem.code == Code::NoSuchDirectory && problem.detail.contains(words), "{problem:?}");
     }

@@ -10,9 +10,9 @@ use agentd_api::session::{ConditionType, SessionSpec};
 use agentd_api::snapshot::{SnapshotList, SnapshotQuality, TerminalSnapshotView};
 use serde_json::json;
 
+use crate::harness::Daemon;
 use crate::harness::planted::{Planted, found_below, found_in};
 use crate::harness::quote::quoted;
-use crate::harness::{Daemon, paths};
 
 /// Names and formats of secrets. The rule for names of secrets matches no name here, and the rules for values match few
 /// of the formats.
@@ -67,9 +67,8 @@ fn from(daemon: &Daemon, source: SnapshotSource, snapshot: Option<&str>) -> Sess
 
 /// Returns the secrets that a file of the daemon contains, or a file of the machine that was written since this time.
 fn on_disk(daemon: &Daemon, planted: &[Planted], since: SystemTime) -> Vec<String> {
-    let cache = paths::kept().join("agentd-cache/snapshots");
-    let mut found = found_below(&cache, planted);
-    for place in ["state", "run", "config", "work"] {
+    let mut found = Vec::new();
+    for place in ["state", "run", "config", "work", "cache/snapshots"] {
         found.extend(found_below(&daemon.root().join(place), planted));
     }
     found.extend(found_in(&fs::read(daemon.root().join("agentd.log")).unwrap(), planted).iter().map(|_| "log".into()));
@@ -106,6 +105,8 @@ async fn good_capture(daemon: &Daemon) {
 async fn nothing_is_stored(encrypted: bool) {
     let since = SystemTime::now();
     let mut daemon = Daemon::prepare();
+    // In a shared cache, a daemon that seals its files also seals those of the others, with a key of its own.
+    daemon.set_cache(daemon.root().join("cache"));
     if encrypted {
         daemon.configure(|config| format!("{config}\n[environment.encryption]\nenabled = true\n"));
     }

@@ -7,6 +7,7 @@ use nix::sys::signal::{Signal, kill};
 
 use super::Shown;
 use crate::harness::ctl::{agentctl, ctl};
+use crate::harness::quote::quoted;
 use crate::harness::{Daemon, process, until};
 
 #[tokio::test]
@@ -112,12 +113,12 @@ async fn the_browser_gets_a_private_file_which_is_gone_after_the_sign_in() {
     fs::write(&browser, format!("#!/bin/sh\necho \"$1\" >'{0}.new'; mv '{0}.new' '{0}'\n", told.display())).unwrap();
     fs::set_permissions(&browser, fs::Permissions::from_mode(0o755)).unwrap();
     let mut command = agentctl(&daemon, &["ui", "--json"]);
-    command.env("BROWSER", browser.display().to_string()).env("RUNTIME_DIRECTORY", daemon.root().join("run"));
+    command.env("BROWSER", quoted(&browser)).env("RUNTIME_DIRECTORY", daemon.root().join("run"));
     let shown = Shown::run(&mut command);
     until("the browser is called", || told.exists()).await;
     let argument = fs::read_to_string(&told).unwrap();
     assert!(!argument.contains(&shown.token), "{argument}");
-    let file = std::path::PathBuf::from(argument.trim().strip_prefix("file://").unwrap());
+    let file = std::path::PathBuf::from(argument.trim().strip_prefix("file://").unwrap().replace("%20", " "));
     assert!(file.starts_with(daemon.root().join("run")), "{file:?}");
     assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     assert!(fs::read_to_string(&file).unwrap().contains(&shown.token));
