@@ -109,6 +109,20 @@ test("the duration of a tool call is without the time in which it waited for an 
   assert.equal(secondsOf(item.tool), 2);
 });
 
+test("a question before its tool call takes nothing from the time before the call", () => {
+  const request = { id: "p", title: "rm", options: [], details: { tool_call: "x" } };
+  const conversation = begin(
+    record("permission.requested", { request }, (seq += 1)),
+    update({ sessionUpdate: "tool_call", toolCallId: "x", title: "rm", status: "pending" }),
+    record("permission.resolved", { permission: "p", outcome: { selected: "yes" }, by: "client" }, (seq += 10)),
+    record("turn.queued", { turn: "t", prompt: "next" }, (seq += 4)),
+    update({ sessionUpdate: "tool_call_update", toolCallId: "x", status: "completed" }),
+  );
+  const item = conversation.items.find(({ kind }) => kind === "tool");
+  assert.ok(item?.kind === "tool");
+  assert.equal(secondsOf(item.tool), 5);
+});
+
 test("a text that is no message of its own is not continued", () => {
   const link = { type: "resource_link", uri: "file:///a" };
   const events = [say("see "), update({ sessionUpdate: "agent_message_chunk", content: link }), say("and")];

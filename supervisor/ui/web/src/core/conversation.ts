@@ -298,7 +298,9 @@ export class Conversation {
   private waited(call: string | null | undefined, from: string, to: string): void {
     const item = this.tools.get(call ?? "");
     if (item === undefined) return;
-    item.tool = { ...item.tool, waited: item.tool.waited + Date.parse(to) - Date.parse(from) };
+    // An agent may ask before it names the call.
+    const asked = Math.max(Date.parse(from), Date.parse(item.tool.begun));
+    item.tool = { ...item.tool, waited: item.tool.waited + Math.max(0, Date.parse(to) - asked) };
     item.rev += 1;
   }
 
