@@ -26,6 +26,18 @@ reasons! {
     PREPARING = "Preparing",
     /// `Ready` is False: the agent's process starts or opens the conversation.
     STARTING = "Starting",
+    /// `Placed` is False: the client of the place was started, and the engine has not answered.
+    SUBMITTED = "Submitted",
+    /// `Placed` is False: the engine of the place has queued the launch. The message has its reason.
+    QUEUED = "Queued",
+    /// `Placed` is True: the agent runs on the place.
+    RUNNING = "Running",
+    /// `Placed` is True: the engine has announced that it will end the launch.
+    ENDING_SOON = "EndingSoon",
+    /// `Placed` is False: the engine of the place ended the launch. The message has its reason.
+    PLACE_ENDED = "PlaceEnded",
+    /// `Placed` is Unknown: the connection to the place is lost.
+    PLACE_LOST = "PlaceLost",
     /// `Ready` is False: the agent crashed and is started again.
     BACKING_OFF = "BackingOff",
     /// `Ready` is False: the agent is being ended.

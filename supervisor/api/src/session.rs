@@ -175,6 +175,9 @@ conditions! {
     /// The session's named secrets, and the secrets of a reused stored environment, could be fetched. Present
     /// only if the session has or lacks such a secret.
     SecretsAvailable,
+    /// The agent's place runs the agent. False while the launch waits in the queue of an engine, and Unknown if the
+    /// connection to the place is lost. Present only if the agent does not run on this machine.
+    Placed,
     /// The agent's process is started.
     AgentStarted,
     /// The conversation is open and the agent accepts prompts.

@@ -113,6 +113,10 @@ pub struct SessionSpec {
     /// absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolation>,
+    /// Name of the place in the configuration on which the agent runs, or `here` for this machine. The place of the
+    /// agent or of the directory in the configuration if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 /// A directory of the session's own.
@@ -289,6 +293,7 @@ impl SessionSpec {
             requires: Vec::new(),
             tags: Vec::new(),
             isolation: None,
+            place: None,
         }
     }
 
@@ -394,7 +399,7 @@ const OPTION: &str = "The condition `OptionsApplied` names what the agent does n
 
 /// All fields of the specification. A change of `environment`, `labels`, `mcp`, `options` or `workflow` is one change,
 /// whatever it contains.
-pub const FIELDS: [SpecField; 35] = [
+pub const FIELDS: [SpecField; 36] = [
     field("name", Effect::Live, Notation::Text, ""),
     field("labels", Effect::Live, Notation::Texts, ""),
     field("agent", Effect::Never, Notation::Text, "The conversation belongs to the agent."),
@@ -450,6 +455,12 @@ pub const FIELDS: [SpecField; 35] = [
     field("requires", Effect::Live, Notation::List, "A missing prerequisite ends no running agent."),
     field("tags", Effect::Live, Notation::List, "A missing prerequisite ends no running agent."),
     field("isolation", Effect::NextLaunch, Notation::Text, ""),
+    field(
+        "place",
+        Effect::NextLaunch,
+        Notation::Text,
+        "The conversation is loaded only if the places share its files.",
+    ),
 ];
 
 /// A field that a change of the specification has changed.
@@ -579,6 +590,7 @@ mod tests {
             requires: vec!["r".to_owned()],
             tags: vec!["t".to_owned()],
             isolation: Some(Isolation::Guard),
+            place: Some("farm".to_owned()),
         };
         let json = serde_json::to_value(&spec).unwrap();
         let mut found = Vec::new();

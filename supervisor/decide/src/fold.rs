@@ -22,6 +22,7 @@ use crate::acp::Capabilities;
 use crate::exit::describe_exit;
 use crate::login::Login;
 use crate::options::{AgentOptions, ChangedOptions};
+use crate::placed::Placed;
 use crate::state::{
     CutTurn, EndReason, Ended, KeeperId, OpenPermission, Opening, Pending, Preparing, PromptKey, QueuedTurn,
     RESTARTING, Run, Running, RunningTurn, STOPPED, State, Title, WAS_STOPPED, prompt_digest,
@@ -94,6 +95,7 @@ impl State {
                 supersede(&mut self.prerequisites, &changed.reports);
             }
             Body::AgentStarted(agent) => self.agent_started(agent),
+            Body::PlaceChanged(changed) => self.place_changed(changed),
             Body::AgentOut(line) => {
                 self.heard();
                 self.agent_out(line);
@@ -300,6 +302,7 @@ impl State {
             pid: agent.pid,
             start_time: agent.start_time,
             isolation: agent.isolation.clone(),
+            placed: agent.place.clone().map(Placed::submitted),
             pending: BTreeMap::new(),
             asked: Vec::new(),
             opening: Opening::Initializing,

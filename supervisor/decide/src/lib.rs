@@ -31,6 +31,7 @@ pub mod login;
 pub mod next;
 pub mod note;
 pub mod options;
+pub mod placed;
 pub mod repositories;
 pub mod rules;
 pub mod spec;

@@ -32,6 +32,7 @@ use crate::limit;
 use crate::login;
 use crate::note::{Note, NoteTerms, note};
 use crate::options;
+use crate::placed;
 use crate::repositories;
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use crate::staleness::{self, StalenessSettings};
@@ -228,7 +229,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
         Ended::Failed(message) if is_restarted(state, facts) => (RESTARTING, message.as_str()),
         Ended::Failed(message) => (exit_reason(state.exceeded), message.as_str()),
     };
-    for kind in [ConditionType::AgentStarted, ConditionType::ConversationReady] {
+    for kind in [ConditionType::Placed, ConditionType::AgentStarted, ConditionType::ConversationReady] {
         if state.holds(kind) {
             batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
         }
@@ -261,6 +262,12 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
 }
 
 fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+    if let Some(batch) = placed::report(state, running, facts) {
+        return Some(batch);
+    }
+    if placed::is_awaited(running) {
+        return None;
+    }
     if !state.holds(ConditionType::AgentStarted) {
         let message = format!("pid {}", running.pid);
         return Some(Batch::of(condition(

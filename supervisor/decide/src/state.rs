@@ -37,6 +37,7 @@ use crate::limit::LimitedTurn;
 use crate::login::Login;
 use crate::note::{PendingNote, ToolCallName};
 use crate::options::{AgentOptions, ChangedOptions};
+use crate::placed::Placed;
 use crate::repositories::Repositories;
 use crate::spec::{AwaitingChanges, LifeTimes};
 use crate::staleness::{self, Staleness};
@@ -295,6 +296,9 @@ pub struct Running {
     /// The isolation applied to the agent.
     #[serde(default)]
     pub isolation: Isolated,
+    /// The place on which the agent runs, if that is not this machine.
+    #[serde(default)]
+    pub placed: Option<Placed>,
     /// Requests sent to the agent in this launch and not answered yet.
     pub pending: BTreeMap<u64, Pending>,
     /// Requests of the agent not answered yet, in order of arrival.
@@ -519,6 +523,7 @@ impl State {
             Run::Ended(Ended::Switching) | Run::Preparing(_) => Phase::Preparing,
             Run::Running(running) if running.ending.is_some() => Phase::Stopping,
             Run::Running(_) if staleness::question(self).is_some() => Phase::Waiting,
+            Run::Running(running) if running.placed.as_ref().is_some_and(Placed::is_queued) => Phase::Waiting,
             Run::Running(running) => match (&running.opening, &running.turn) {
                 (Opening::Open, Some(_)) => Phase::Busy,
                 (Opening::Open, None) if self.limited().is_some() => Phase::Limited,

@@ -121,6 +121,7 @@ pub(crate) fn launch(
         command: [&record.program].into_iter().chain(&record.args).map(|word| word.display().into_owned()).collect(),
         isolation,
         warm: is_warm,
+        place: record.place.as_ref().map(|line| line.place.clone()),
     };
     let agent = Agent {
         pid: spawned.pid,

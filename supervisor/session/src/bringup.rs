@@ -296,6 +296,7 @@ pub(crate) async fn launch_record(
         is_unit: plan.is_unit,
         enclosure: plan.enclosure.clone(),
         initialize: None,
+        place: None,
     })
 }
 

@@ -43,6 +43,10 @@ pub struct AgentStarted {
     /// Whether the agent was kept warm: it was started, and received `initialize`, before the session was created.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub warm: bool,
+    /// Name of the place on which the agent runs. The process is then the client of the place, and the record
+    /// `place.changed` tells when the agent runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
 }
 
 /// Data of the records `agent.noise` and `agent.stderr`: a line, which may be truncated.

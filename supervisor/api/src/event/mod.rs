@@ -8,6 +8,7 @@
 mod agent;
 mod cause;
 mod environment;
+mod place;
 #[cfg(feature = "schema")]
 mod schema;
 mod turn;
@@ -37,6 +38,7 @@ use crate::workflow::{ActiveWorkflow, WorkflowChanged, WorkflowFailed};
 pub use agent::{AgentDropped, AgentExited, AgentReplayed, AgentStarted, AgentUnusable, Exceeded, KeeperStarted, Text};
 pub use cause::Cause;
 pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
+pub use place::{PlaceChanged, PlaceHost, PlaceState};
 pub use turn::{
     AnsweredBy, PermissionOutcome, PermissionRequested, PermissionResolved, Synthetic, SyntheticCause, TurnCancelling,
     TurnEnded, TurnLimited, TurnQueued, TurnReleased, TurnSilent, TurnStarted,
@@ -179,6 +181,8 @@ bodies! {
     "keeper.started" => KeeperStarted(KeeperStarted),
     /// The agent's process started. Written by the keeper.
     "agent.started" => AgentStarted(AgentStarted),
+    /// The state of the agent's launch on its place changed. Present only if the agent runs on a place.
+    "place.changed" => PlaceChanged(Box<PlaceChanged>),
     /// One line of JSON that the agent wrote to stdout, verbatim.
     "agent.out" => AgentOut(Box<RawValue>),
     /// One line that was sent to the agent, verbatim.

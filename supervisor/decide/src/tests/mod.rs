@@ -219,6 +219,7 @@ impl World {
             command: vec!["a".into()],
             isolation: Isolated::default(),
             warm: false,
+            place: None,
         }));
     }
 

@@ -14,6 +14,7 @@
 //! how far the journal reaches. The keeper sends `Grown` only after it wrote the records. `Grown` frames are
 //! coalesced: a slow daemon gets only the newest.
 
+mod place;
 mod run;
 
 use std::path::{Path, PathBuf};
@@ -28,6 +29,7 @@ use zeroize::Zeroize as _;
 
 use crate::output::OutputRun;
 
+pub use place::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};
 pub use run::{Attributes, ExpectedFile, Limit, RunOutcome, RunRequest, RunResult, Sourced, Terminal, Trace, Typed};
 
 /// Version of this protocol.
@@ -119,6 +121,10 @@ pub struct LaunchRecord {
     /// began. Absent in a launch that must start its own agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initialize: Option<Box<RawValue>>,
+    /// The way to the place on which the agent runs. Absent for an agent of this machine. On a place, a program without
+    /// `/` is looked up in the `PATH` of `environment`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<Box<PlaceLine>>,
 }
 
 /// Isolation at level `guard`. Every path is absolute. Missing paths are skipped, unless they can be created.

@@ -188,6 +188,7 @@ impl Connection for FakeKeeper {
                     command: vec!["agent".to_owned()],
                     isolation: Isolated::default(),
                     warm: false,
+                    place: None,
                 }));
                 Ok(FromKeeper::Launched { pid: NO_PROCESS })
             }

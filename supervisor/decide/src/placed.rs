@@ -1,0 +1,146 @@
+//! The place of a running agent: the state that the engine reports, and the condition `Placed`.
+//!
+//! Nothing is sent to an agent before its place reports that it runs. This module decides no end of an agent.
+
+use agentd_api::event::{PlaceChanged, PlaceHost, PlaceState};
+use agentd_api::reason;
+use agentd_api::session::{ConditionStatus, ConditionType};
+use serde::{Deserialize, Serialize};
+
+use crate::batch::Batch;
+use crate::next::{Facts, condition};
+use crate::state::{Ended, Run, Running, State};
+use crate::verdict::ConditionUpdate;
+
+/// The place of an agent, as its last record reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placed {
+    /// Name of the place in the configuration.
+    pub place: String,
+    pub state: PlaceState,
+    /// Whether the agent was started on the place.
+    pub has_entered: bool,
+    pub reason: Option<String>,
+    pub message: Option<String>,
+    /// Id that the engine gave the launch.
+    pub job: Option<String>,
+    pub host: Option<PlaceHost>,
+}
+
+impl Placed {
+    /// Makes the state of a launch whose client was started.
+    pub(crate) fn submitted(place: String) -> Self {
+        Self {
+            place,
+            state: PlaceState::Submitted,
+            has_entered: false,
+            reason: None,
+            message: None,
+            job: None,
+            host: None,
+        }
+    }
+
+    fn changed(&mut self, changed: &PlaceChanged) {
+        self.state = changed.state;
+        self.has_entered |= changed.state == PlaceState::Running;
+        self.reason.clone_from(&changed.reason);
+        self.message.clone_from(&changed.message);
+        if changed.job.is_some() {
+            self.job.clone_from(&changed.job);
+        }
+        if changed.host.is_some() {
+            self.host.clone_from(&changed.host);
+        }
+    }
+
+    /// Reports whether an engine's queue holds the launch.
+    pub fn is_queued(&self) -> bool {
+        self.state == PlaceState::Queued
+    }
+
+    /// Returns the engine's words: its reason and its message.
+    fn words(&self) -> String {
+        let said: Vec<&str> = self.reason.iter().chain(&self.message).map(String::as_str).collect();
+        if said.is_empty() { String::new() } else { format!(": {}", said.join(", ")) }
+    }
+
+    fn condition(&self) -> ConditionUpdate {
+        let Self { place, job, host, .. } = self;
+        let words = self.words();
+        let job = job.as_ref().map(|job| format!(" as job {job}")).unwrap_or_default();
+        let on = host.as_ref().map(|host| format!(" on host {} as user {}", host.host, host.user)).unwrap_or_default();
+        let (status, reason, message) = match self.state {
+            PlaceState::Submitted => {
+                (ConditionStatus::False, reason::SUBMITTED, format!("the client of place {place:?} was started"))
+            }
+            PlaceState::Queued => (
+                ConditionStatus::False,
+                reason::QUEUED,
+                format!("the place {place:?} has queued the launch{job}{words}"),
+            ),
+            PlaceState::Starting => {
+                let message = format!("the place {place:?} starts the launch{job}{words}");
+                (ConditionStatus::False, reason::STARTING, message)
+            }
+            PlaceState::Running | PlaceState::Unknown => {
+                (ConditionStatus::True, reason::RUNNING, format!("the agent runs at place {place:?}{on}{job}{words}"))
+            }
+            PlaceState::Ending => {
+                (ConditionStatus::True, reason::ENDING_SOON, format!("the place {place:?} ends the launch soon{words}"))
+            }
+            PlaceState::Ended => {
+                (ConditionStatus::False, reason::PLACE_ENDED, format!("the place {place:?} ended the launch{words}"))
+            }
+            PlaceState::Lost => {
+                let message = format!("the connection to place {place:?} is lost{words}");
+                (ConditionStatus::Unknown, reason::PLACE_LOST, message)
+            }
+        };
+        (status, reason, message)
+    }
+}
+
+impl State {
+    /// Applies the record `place.changed`.
+    pub(crate) fn place_changed(&mut self, changed: &PlaceChanged) {
+        if changed.launch != self.launches {
+            return;
+        }
+        match &mut self.run {
+            Run::Running(running) => {
+                if let Some(placed) = &mut running.placed {
+                    placed.changed(changed);
+                }
+            }
+            // The engine's reason completes the message of the end.
+            Run::Ended(Ended::Failed(message)) if changed.state == PlaceState::Ended => {
+                let said: Vec<&str> = changed.reason.iter().chain(&changed.message).map(String::as_str).collect();
+                if !said.is_empty() {
+                    *message = format!("{message}; place {:?}: {}", changed.place, said.join(", "));
+                }
+            }
+            Run::Ended(_) | Run::Preparing(_) => {}
+        }
+    }
+
+    /// Returns the place of the running agent.
+    pub fn placed(&self) -> Option<&Placed> {
+        if let Run::Running(running) = &self.run { running.placed.as_ref() } else { None }
+    }
+}
+
+/// Records the condition `Placed` if it is out of date.
+pub(crate) fn report(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+    let kind = ConditionType::Placed;
+    let (status, reason, message) = running.placed.as_ref()?.condition();
+    let known = state.condition(kind);
+    let is_known =
+        known.is_some_and(|known| (known.status, &*known.reason, &known.message) == (status, reason, &message));
+    (!is_known).then(|| Batch::of(condition(state, facts, kind, status, reason, message)))
+}
+
+/// Reports whether the agent has not been started on its place yet.
+pub(crate) fn is_awaited(running: &Running) -> bool {
+    running.placed.as_ref().is_some_and(|placed| !placed.has_entered)
+}

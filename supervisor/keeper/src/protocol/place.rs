@@ -1,0 +1,114 @@
+//! Messages of `agentd-keeper place`, which runs a program on a place.
+//!
+//! ```text
+//! daemon or keeper ── stdin, stdout ──► agentd-keeper place ── client (ssh, srun, podman) ──► agentd-keeper enter
+//!                                                                                             └─ the program
+//! ```
+//!
+//! The first frame on the stdin of `agentd-keeper place` is a [`PlaceRun`]. All further bytes are the program's stdin.
+
+use agentd_api::ByteString;
+use agentd_api::event::PlaceHost;
+use serde::{Deserialize, Serialize};
+
+use super::{Attributes, Variable};
+
+/// A program on a place, and the way to the place.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct PlaceRun {
+    /// The way to the place.
+    pub line: PlaceLine,
+    /// The program.
+    pub program: PlacedProgram,
+}
+
+/// The way to a place: the client whose stdin and stdout lead to `agentd-keeper enter`.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaceLine {
+    /// Name of the place in the configuration.
+    pub place: String,
+    /// Command line of the client, with the absolute path of its program.
+    pub client: Vec<ByteString>,
+    /// Complete environment of the client and of `cancel`.
+    pub environment: Vec<Variable>,
+    /// Command line that ends what the client has started. It is run if the client ends without an end of the program,
+    /// and if the program is to end before it began. Absent if the end of the client ends the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel: Option<Vec<ByteString>>,
+    /// Time in milliseconds that the client has until `agentd-keeper enter` answers. Absent if the program may wait for
+    /// an engine's queue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enter_ms: Option<u64>,
+    /// Time in milliseconds after which a silent connection counts as lost, on both sides.
+    pub silence_ms: u64,
+    /// Time in milliseconds for which the program continues after the connection is lost.
+    #[serde(default)]
+    pub grace_ms: u64,
+    /// Times of the orderly end of the program after the connection is lost.
+    pub close_ms: u64,
+    /// Time from SIGTERM to the kill of the whole tree.
+    pub term_ms: u64,
+}
+
+/// Program to run on a place. Nothing of it is on a command line or in an environment of the way.
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct PlacedProgram {
+    /// Path of the program. A name without `/` is looked up in the `PATH` of `environment`. Empty for
+    /// `agentd-keeper` itself, which then has the arguments as its role.
+    pub program: ByteString,
+    /// Arguments, `argv[1..]`.
+    pub args: Vec<ByteString>,
+    /// Complete environment of the program.
+    pub environment: Vec<Variable>,
+    /// Absolute path of the working directory.
+    pub directory: ByteString,
+    /// Process attributes of the program in place of those of `agentd-keeper enter`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+    /// Session id of an agent. It identifies the processes of the session on the place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+}
+
+/// Prints no values and no arguments, because logs must not contain them.
+impl std::fmt::Debug for PlacedProgram {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlacedProgram").field("program", &self.program).finish_non_exhaustive()
+    }
+}
+
+/// Message of `agentd-keeper place FD` to its parent, as one frame on the file descriptor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlaceReport {
+    /// The program runs.
+    Running(PlaceHost),
+    /// The program was not started, or the place was not reached. The last message.
+    Refused {
+        /// Stable code: `client-failed`, `no-answer`, `version`, `directory`, `not-executed`, `cancelled`.
+        code: String,
+        /// Description for people.
+        message: String,
+    },
+    /// The connection was lost while the program ran. The last message.
+    Lost {
+        /// Description for people.
+        message: String,
+    },
+    /// The program has ended, and its whole tree. The last message.
+    Ended {
+        /// Exit status, if the program exited normally.
+        status: Option<i32>,
+        /// Signal number, if a signal terminated the program.
+        signal: Option<i32>,
+        /// Number of other processes of its tree that were killed.
+        killed: u32,
+    },
+}
+
+/// Prints no values of variables.
+impl std::fmt::Debug for PlaceLine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PlaceLine").field("place", &self.place).field("client", &self.client).finish_non_exhaustive()
+    }
+}
