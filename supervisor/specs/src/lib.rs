@@ -15,6 +15,7 @@ use agentd_api::SessionName;
 use agentd_api::label;
 use agentd_api::schedule::ScheduleSpec;
 use agentd_api::session::SessionSpec;
+use agentd_api::spec::Workspace;
 
 pub use document::Format;
 use document::{Parsed, TextMistake};
@@ -90,6 +91,27 @@ pub fn read(paths: &[PathBuf]) -> Result<WantedFiles, Vec<Mistake>> {
     if mistakes.is_empty() { Ok(wanted) } else { Err(mistakes) }
 }
 
+/// Reads a file with exactly one session, and makes its directories absolute. The session needs no name. A session
+/// without a directory gets a workspace of its own.
+pub fn read_one(file: &Path) -> Result<SessionSpec, Mistake> {
+    let mistake = |position, message| Mistake { file: file.to_owned(), position, message };
+    let text = text_of(file).map_err(|error| mistake(None, format!("cannot read it: {error}")))?;
+    let format = Format::of_name(file).unwrap_or_else(|| Format::of_text(&text));
+    let parsed = format.parse(&text).map_err(|TextMistake { position, message }| mistake(position, message))?;
+    if !parsed.schedules.is_empty() {
+        return Err(mistake(None, "it has schedules; give a file with one session".to_owned()));
+    }
+    let count = parsed.sessions.len();
+    let Ok([mut spec]) = <[SessionSpec; 1]>::try_from(parsed.sessions) else {
+        return Err(mistake(None, format!("it has {count} sessions; give a file with one session")));
+    };
+    if spec.directory.as_os_str().is_empty() && spec.parent.is_none() {
+        spec.workspace.get_or_insert(Workspace::New);
+    }
+    placed(&mut spec, base_of(file)).map_err(|message| mistake(None, message))?;
+    Ok(spec)
+}
+
 /// Returns the files of a path: the path itself, or the TOML and YAML files in a directory by their names.
 fn files(path: &Path) -> Result<Vec<PathBuf>, Mistake> {
     if path == Path::new(STDIN) || !path.is_dir() {
@@ -112,13 +134,7 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, Mistake> {
 
 fn read_file(file: &Path, wanted: &mut WantedFiles, mistakes: &mut Vec<Mistake>) {
     let mut mistake = |position, message| mistakes.push(Mistake { file: file.to_owned(), position, message });
-    let text = if file == Path::new(STDIN) {
-        let mut text = String::new();
-        std::io::stdin().read_to_string(&mut text).map(|_| text)
-    } else {
-        std::fs::read_to_string(file)
-    };
-    let text = match text {
+    let text = match text_of(file) {
         Ok(text) => text,
         Err(error) => return mistake(None, format!("cannot read it: {error}")),
     };
@@ -127,7 +143,7 @@ fn read_file(file: &Path, wanted: &mut WantedFiles, mistakes: &mut Vec<Mistake>)
         Ok(Parsed { sessions, schedules }) => (sessions, schedules),
         Err(TextMistake { position, message }) => return mistake(position, message),
     };
-    let base = if file == Path::new(STDIN) { Path::new("") } else { file.parent().unwrap_or(Path::new("")) };
+    let base = base_of(file);
     for (index, spec) in sessions.into_iter().enumerate() {
         match checked(spec, base) {
             Ok((name, spec)) => wanted.sessions.push(WantedSession { name, spec, file: file.to_owned(), format }),
@@ -141,6 +157,21 @@ fn read_file(file: &Path, wanted: &mut WantedFiles, mistakes: &mut Vec<Mistake>)
             Err(message) => mistake(None, format!("schedule \"{}\": {message}", spec.name)),
         }
     }
+}
+
+/// Reads a file, or standard input.
+fn text_of(file: &Path) -> std::io::Result<String> {
+    if file != Path::new(STDIN) {
+        return std::fs::read_to_string(file);
+    }
+    let mut text = String::new();
+    std::io::stdin().read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Returns the directory to which the paths in a file are relative.
+fn base_of(file: &Path) -> &Path {
+    if file == Path::new(STDIN) { Path::new("") } else { file.parent().unwrap_or(Path::new("")) }
 }
 
 /// Validates a session by itself, and makes its directory absolute. A mistake has the session's name, if it has one.

@@ -301,3 +301,28 @@ fn a_directory_behind_a_link_is_the_same_directory() {
     assert!(compared(&file, &present).unwrap().changes.is_empty());
     assert_eq!(resolved(Path::new("link/gone/../x"), root.path()).unwrap(), real(&real_one).join("x"));
 }
+
+#[test]
+fn a_file_with_one_session_needs_no_name_and_no_directory() {
+    let root = tempfile::tempdir().unwrap();
+    let read = |text: &str| {
+        let file = root.path().join("a.yaml");
+        fs::write(&file, text).unwrap();
+        read_one(&file).map_err(|mistake| mistake.to_string())
+    };
+    assert_eq!(read("agent: demo").unwrap().workspace, Some(Workspace::New));
+    assert_eq!(read("sessions: [{ agent: demo }]").unwrap().workspace, Some(Workspace::New));
+    let placed = read("directory: web").unwrap();
+    assert_eq!((placed.workspace, placed.directory), (None, real(root.path()).join("web")));
+    assert_eq!(read("parent: first").unwrap().workspace, None);
+    for (text, message) in [
+        ("sessions: [{ agent: demo }, { agent: demo }]", "it has 2 sessions"),
+        ("sessions: []", "it has 0 sessions"),
+        ("schedules: [{ name: a, calendar: daily, session: { agent: demo, directory: / } }]", "it has schedules"),
+        ("labels: { \"a b\": c }\nagent: demo", "a b"),
+        ("colour: red", "a.yaml:1:1: unknown field"),
+    ] {
+        let error = read(text).unwrap_err();
+        assert!(error.contains(message), "{text}: {error}");
+    }
+}
