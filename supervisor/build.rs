@@ -7,8 +7,10 @@
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     let target = |part: &str| std::env::var(format!("CARGO_CFG_TARGET_{part}")).unwrap_or_default();
-    // Other linkers have other names for it, and a static program of musl starts differently.
-    if target("OS") == "linux" && target("ENV") == "gnu" {
+    // A static program starts differently: with this option it would end with SIGSEGV at once.
+    let is_static = target("FEATURE").split(',').any(|feature| feature == "crt-static");
+    // Other linkers have other names for it.
+    if target("OS") == "linux" && target("ENV") == "gnu" && !is_static {
         println!("cargo::rustc-link-arg-bin=agentctl=-no-pie");
         println!("cargo::rustc-link-arg-bin=agentd-keeper=-no-pie");
     }
