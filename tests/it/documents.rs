@@ -122,6 +122,7 @@ fn every_command_has_a_man_page_that_renders_without_a_warning() {
     let daemon = printed(&run(paths::agentd(), &["man"], home.path()));
     assert!(daemon.starts_with(".ie") && daemon.contains(".TH agentd 8"), "{daemon}");
     assert!(daemon.contains("\\-\\-runtime\\-dir"), "the options of serve: {daemon}");
+    assert!(daemon.contains("\\-\\-prompt\\-file"), "the options of run-spec: {daemon}");
     fs::write(pages.join("agentd.8"), daemon).expect("the home is writable");
 
     let groff = Path::new("/usr/bin/groff");

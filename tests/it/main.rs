@@ -101,6 +101,7 @@ mod repositories;
 mod requests;
 mod restarts;
 mod results;
+mod run_spec;
 mod rust_client;
 mod schedules;
 mod scopes;

@@ -1,22 +1,22 @@
-//! Runs agentd as process 1 of a container: a small init that holds the control socket and keeps a daemon running
-//! behind it.
+//! Keeps a daemon running behind a control socket: as process 1 of a container, and for a runner of one session.
 //!
-//! The init process is not the daemon: it has no sessions and answers no requests. The daemon is its child and
-//! receives the socket as systemd would pass it. The init process restarts a daemon that has ended. Meanwhile the
-//! keepers continue as children of process 1, and clients wait in the socket's queue. The init process reaps all
-//! processes that the kernel reparents to it.
+//! This process is not the daemon: it has no sessions and answers no requests. The daemon is its child and receives
+//! the socket as systemd would pass it. This process restarts a daemon that has ended. Meanwhile the keepers continue,
+//! and clients wait in the socket's queue. As process 1 it reaps all processes that the kernel reparents to it.
 //!
-//! SIGHUP is forwarded to the daemon. SIGTERM and SIGINT end the container; the kernel kills all its processes
-//! together with process 1. Therefore the init process first ends the daemon, then asks each keeper to end its agent
-//! in order, like a system that shuts down.
+//! SIGHUP is forwarded to the daemon. For process 1, SIGTERM and SIGINT end the container; the kernel kills all its
+//! processes together with process 1. Therefore it first ends the daemon, then asks each keeper to end its agent in
+//! order, like a system that shuts down. A runner reacts to these signals itself, and ends the daemon at its own end.
 
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, IntoRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
+use std::pin::pin;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -28,17 +28,21 @@ use signal_hook_tokio::Signals;
 use tokio::time::Instant;
 use tokio_stream::StreamExt as _;
 
+use crate::serve::Options;
 use agentd_control::{EndpointError, listen};
+use agentd_host::directories::{Directories, DirectoryError};
 use agentd_host::platform;
 
 /// Reason why no daemon runs.
 #[derive(Debug, thiserror::Error)]
 pub enum InitError {
     #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
     Endpoint(#[from] EndpointError),
     #[error("cannot use the socket passed to process 1")]
     HandedOver(#[source] io::Error),
-    #[error("cannot run as process 1")]
+    #[error("cannot keep a daemon running")]
     Setup(#[source] io::Error),
     #[error("cannot start the daemon {program:?}")]
     Start { program: PathBuf, source: io::Error },
@@ -74,26 +78,91 @@ pub(crate) fn run(socket: &Path) -> Result<(), InitError> {
         Some(socket) => socket,
         None => listen(socket)?.into(),
     };
-    let program = std::env::current_exe().map_err(InitError::Setup)?;
     let arguments = std::env::args_os().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(InitError::Setup)?;
     runtime.block_on(async {
-        let signals = Signals::new([SIGCHLD, SIGTERM, SIGINT, SIGHUP]).map_err(InitError::Setup)?;
-        Init { socket, program, arguments, signals, daemon: None }.run().await
+        let mut ends = Signals::new([SIGTERM, SIGINT]).map_err(InitError::Setup)?;
+        let mut init = Init::new(socket, arguments)?;
+        tracing::info!("agentd runs as process 1: it holds the control socket and keeps a daemon running");
+        init.keep(ends.next()).await?;
+        tracing::info!("the container is ending; stopping the daemon and all sessions");
+        init.end_daemon().await;
+        init.end_keepers(KEEPERS).await;
+        Ok(())
     })
+}
+
+/// A daemon that one program keeps running for itself.
+pub struct OwnDaemon {
+    directories: Directories,
+    init: Init,
+}
+
+impl fmt::Debug for OwnDaemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnDaemon").field("directories", &self.directories).finish_non_exhaustive()
+    }
+}
+
+impl OwnDaemon {
+    /// Creates the directories of the options, and opens the control socket. The daemon has its log in a file.
+    pub fn prepare(options: &Options) -> Result<Self, InitError> {
+        agentd_keeper::private::protect_memory(None).map_err(InitError::Setup)?;
+        let directories = Directories::find_and_create(&options.places)?;
+        let socket = listen(&directories.control_socket())?.into();
+        let mut arguments = vec![OsString::from("serve"), OsString::from("--background")];
+        let mut add = |option: &str, path: &Path| arguments.extend([option.into(), path.into()]);
+        add("--runtime-dir", &directories.runtime);
+        add("--state-dir", &directories.state);
+        add("--cache-dir", &directories.cache);
+        add("--config-dir", &directories.config);
+        add("--system-config-dir", &directories.system_config);
+        if let Some(file) = &options.config_file {
+            add("--config", file);
+        }
+        Ok(Self { init: Init::new(socket, arguments)?, directories })
+    }
+
+    /// Returns the directories of the daemon.
+    pub fn directories(&self) -> &Directories {
+        &self.directories
+    }
+
+    /// Keeps the daemon running until `work` is done. Fails if the daemon's first start fails.
+    pub async fn keep<T>(&mut self, work: impl Future<Output = T>) -> Result<T, InitError> {
+        self.init.keep(work).await
+    }
+
+    /// Ends the daemon, and all keepers of its sessions with their agents. Meanwhile each keeper has `patience` to end
+    /// its agent in order.
+    pub async fn end(mut self, patience: Duration) {
+        self.init.end_daemon().await;
+        if let Some(daemon) = self.init.daemon.take() {
+            let _ = kill(daemon.pid, Signal::SIGKILL);
+        }
+        if is_this() {
+            self.init.end_keepers(patience).await;
+            return;
+        }
+        let sessions = std::fs::read_dir(self.directories.sessions()).into_iter().flatten().flatten();
+        for (keeper, started) in sessions.flat_map(|session| platform::keepers_of(&session.path())) {
+            platform::kill_tree(keeper, started);
+        }
+        self.init.reap();
+    }
 }
 
 struct Init {
     socket: OwnedFd,
     program: PathBuf,
-    /// Arguments for the daemon: those of this process.
+    /// Arguments for the daemon.
     arguments: Vec<OsString>,
     signals: Signals,
     daemon: Option<Daemon>,
 }
 
 /// The running daemon.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 struct Daemon {
     pid: Pid,
     since: Instant,
@@ -106,13 +175,21 @@ struct Ended {
 }
 
 impl Init {
-    async fn run(mut self) -> Result<(), InitError> {
-        tracing::info!("agentd runs as process 1: it holds the control socket and keeps a daemon running");
+    fn new(socket: OwnedFd, arguments: Vec<OsString>) -> Result<Self, InitError> {
+        let program = std::env::current_exe().map_err(InitError::Setup)?;
+        let signals = Signals::new([SIGCHLD, SIGHUP]).map_err(InitError::Setup)?;
+        Ok(Self { socket, program, arguments, signals, daemon: None })
+    }
+
+    /// Keeps the daemon running until `work` is done.
+    async fn keep<T>(&mut self, work: impl Future<Output = T>) -> Result<T, InitError> {
+        let mut work = pin!(work);
         let (mut pause, mut is_first) = (FIRST_PAUSE, true);
         self.start()?;
         let mut again: Option<Instant> = None;
         loop {
             let signal = tokio::select! {
+                done = &mut work => return Ok(done),
                 signal = self.signals.next() => signal,
                 () = until(again) => {
                     again = None;
@@ -124,31 +201,26 @@ impl Init {
                     continue;
                 }
             };
-            match signal {
-                Some(SIGCHLD) => {
-                    let Some(Ended { ran, status }) = self.reap() else { continue };
-                    if let WaitStatus::Exited(_, status) = status
-                        && status != 0
-                        && is_first
-                        && ran < LONG
-                    {
-                        return Err(InitError::First { status });
-                    }
-                    is_first = false;
-                    if ran >= LONG {
-                        pause = FIRST_PAUSE;
-                    }
-                    tracing::warn!(?status, "the daemon ended; restarting it in {} ms", pause.as_millis());
-                    again = Some(Instant::now() + pause);
-                    pause = (pause * 2).min(LONGEST_PAUSE);
-                }
-                Some(SIGHUP) => self.signal(Signal::SIGHUP),
-                _ => break,
+            if signal == Some(SIGHUP) {
+                self.signal(Signal::SIGHUP);
+                continue;
             }
+            let Some(Ended { ran, status }) = self.reap() else { continue };
+            if let WaitStatus::Exited(_, status) = status
+                && status != 0
+                && is_first
+                && ran < LONG
+            {
+                return Err(InitError::First { status });
+            }
+            is_first = false;
+            if ran >= LONG {
+                pause = FIRST_PAUSE;
+            }
+            tracing::warn!(?status, "the daemon ended; restarting it in {} ms", pause.as_millis());
+            again = Some(Instant::now() + pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        tracing::info!("the container is ending; stopping the daemon and all sessions");
-        self.end().await;
-        Ok(())
     }
 
     fn start(&mut self) -> Result<(), InitError> {
@@ -183,15 +255,19 @@ impl Init {
         found
     }
 
-    /// Ends the daemon, then the keepers.
-    async fn end(&mut self) {
+    /// Asks the daemon to end, and waits for its end for a limited time.
+    async fn end_daemon(&mut self) {
         self.signal(Signal::SIGTERM);
         let until = Instant::now() + DAEMON;
         while self.daemon.is_some() && Instant::now() < until {
             self.look(until).await;
         }
+    }
+
+    /// Asks all keepers of the container to end their agents, and waits for their end.
+    async fn end_keepers(&mut self, patience: Duration) {
         let mut asked = Vec::new();
-        let until = Instant::now() + KEEPERS;
+        let until = Instant::now() + patience;
         loop {
             let left = keepers();
             for &keeper in left.iter().filter(|keeper| !asked.contains(*keeper)) {

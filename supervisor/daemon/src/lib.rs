@@ -14,11 +14,11 @@ mod serve;
 mod supervisor;
 
 pub use agentd_control::{AcpPipe, AcpService, Dial, EndpointError};
-pub use agentd_host::directories::{DirectoryError, DirectoryOptions};
+pub use agentd_host::directories::{Directories, DirectoryError, DirectoryOptions};
 pub use agentd_plugin_tool::{PluginTool, plugin_tool};
 pub use agentd_session::compatibility;
 pub use config_tool::{ConfigTool, config_tool};
-pub use init::{InitError, hand_over};
+pub use init::{InitError, OwnDaemon, hand_over};
 pub use serve::{Options, ServeError, serve};
 
 /// Logs a remark about a session for its user.

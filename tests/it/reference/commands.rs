@@ -1,11 +1,11 @@
-//! The page of commands: agentctl from its definition, and the help of `agentd serve`.
+//! The page of commands: agentctl from its definition, and the help of the commands of `agentd`.
 
 use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// Makes the page from the definition of agentctl and the help text of `agentd serve`.
-pub(super) fn page(mut agentctl: Command, serve: &str) -> String {
+/// Makes the page from the definition of agentctl and the help texts of `agentd serve` and `agentd run-spec`.
+pub(super) fn page(mut agentctl: Command, [serve, run_spec]: [&str; 2]) -> String {
     agentctl.build();
     let mut page = String::from("# Commands and options\n\n## agentctl\n\n");
     page += &description(&agentctl);
@@ -15,6 +15,8 @@ pub(super) fn page(mut agentctl: Command, serve: &str) -> String {
     sections(&agentctl, 3, &mut page);
     write!(page, "\n## agentd serve\n\nThe supervisor itself. A service manager or agentctl starts it.\n\n").unwrap();
     write!(page, "```text\n{}\n```\n", serve.trim_end()).unwrap();
+    write!(page, "\n## agentd run-spec\n\n[Containers](../guide/containers.md) describes it.\n\n").unwrap();
+    write!(page, "```text\n{}\n```\n", run_spec.trim_end()).unwrap();
     page
 }
 

@@ -52,10 +52,10 @@ fn schema() -> serde_json::Value {
     agentd_config::schema().to_value()
 }
 
-/// Returns the help of `agentd serve`. Its definition is in the program and in no library.
-fn serve_help() -> String {
+/// Returns the help of a command of `agentd`. Its definition is in the program and in no library.
+fn help_of(command: &str) -> String {
     let output = Command::new(paths::agentd())
-        .args(["serve", "--help"])
+        .args([command, "--help"])
         .env_clear()
         .stdin(Stdio::null())
         .output()
@@ -66,7 +66,7 @@ fn serve_help() -> String {
 
 #[test]
 fn the_page_of_commands_is_what_the_command_lines_define() {
-    compare("commands.md", &commands::page(agentctl::command_line(), &serve_help()));
+    compare("commands.md", &commands::page(agentctl::command_line(), [&help_of("serve"), &help_of("run-spec")]));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `agentd`: the supervisor, and its short-lived child process that compiles plugins.
 
 mod acp;
+mod run_spec;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -25,6 +26,12 @@ enum Command {
     /// Run the supervisor until SIGTERM. Agents keep running without it. As process 1 of a container it is the
     /// container's init, and SIGTERM ends both.
     Serve(Serve),
+    /// Run one session from a specification to its result, also as process 1 of a container
+    ///
+    /// agentd keeps its files in a directory of its own, and no other agentd is used. The session is not interactive.
+    /// Progress goes to standard error, and the agent's last message to standard output. The first SIGTERM or SIGINT
+    /// stops the session in order, the second kills the agent.
+    RunSpec(Box<run_spec::RunSpec>),
     /// Run `agentd ARGUMENTS` with the socket on stdin. Process 1 of a container runs this itself.
     #[command(hide = true)]
     HandedOver {
@@ -169,6 +176,7 @@ fn main() -> ExitCode {
             };
             agentd_daemon::serve(&options, Arc::new(acp::Acp)).map_err(anyhow::Error::from)
         }
+        Command::RunSpec(arguments) => return run_spec::run(*arguments),
         Command::HandedOver { arguments } => {
             agentd_daemon::hand_over(&arguments).map(|never| match never {}).map_err(anyhow::Error::from)
         }
@@ -213,17 +221,22 @@ fn main() -> ExitCode {
     }
 }
 
-/// Writes agentd(8): what agentd is, and the options of `agentd serve`, its only command for people.
+/// Writes agentd(8): what agentd is, and the options of its commands for people, `agentd serve` and `agentd run-spec`.
 fn man(out: &mut dyn Write) -> io::Result<()> {
     let mut agentd = Arguments::command();
     agentd.build();
-    let serve = agentd.find_subcommand("serve").expect("agentd has the command serve").clone();
-    let (agentd, serve) = (Man::new(agentd).section("8").manual("agentd Manual"), Man::new(serve));
+    let page = |name: &str| Man::new(agentd.find_subcommand(name).expect("agentd has this command").clone());
+    let (serve, run_spec) = (page("serve"), page("run-spec"));
+    let agentd = Man::new(agentd.clone()).section("8").manual("agentd Manual");
     agentd.render_title(out)?;
     agentd.render_name_section(out)?;
     serve.render_synopsis_section(out)?;
     serve.render_description_section(out)?;
     serve.render_options_section(out)?;
+    run_spec.render_synopsis_section(out)?;
+    run_spec.render_description_section(out)?;
+    run_spec.render_options_section(out)?;
+    run_spec.render_extra_section(out)?;
     agentd.render_version_section(out)
 }
 
