@@ -2,7 +2,7 @@
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
 //! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,openapi,shells,root,fuse,guests,namespaces`,
-//! `prometheus`, `dashboards`, `openssl`, `tmux` and `browser`.
+//! `prometheus`, `dashboards`, `openssl`, `tmux`, `browser` and `container`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -239,6 +239,18 @@ pub(crate) fn dashboards() -> Option<()> {
 pub(crate) fn tmux() -> Option<()> {
     let runs = Command::new("tmux").arg("-V").output().is_ok_and(|output| output.status.success());
     if runs { Some(()) } else { missing("tmux", "tmux is not installed (Debian's package tmux)") }
+}
+
+/// Requires a container engine and the programs that pack an image.
+#[cfg(target_os = "linux")]
+pub(crate) fn engine() -> Option<()> {
+    root("a container of root")?;
+    let programs =
+        ["/usr/bin/podman", "/usr/bin/conmon", "/usr/sbin/runc", "/usr/bin/python3", "/usr/bin/strip", "/usr/bin/ldd"];
+    match programs.into_iter().find(|program| !Path::new(program).exists()) {
+        None => Some(()),
+        Some(program) => missing("container", &format!("{program} is not installed")),
+    }
 }
 
 /// Requires the programs of a D-Bus session bus.

@@ -16,6 +16,7 @@ use crate::harness::paths;
 
 /// Programs of the system that a block of a page may run.
 const OF_THE_SYSTEM: &[&str] = &[
+    "cat",
     "cd",
     "chmod",
     "echo",
@@ -23,10 +24,14 @@ const OF_THE_SYSTEM: &[&str] = &[
     "groupadd",
     "install",
     "kill",
+    "kubectl",
     "launchctl",
     "loginctl",
+    "ls",
     "mkdir",
+    "nomad",
     "pkill",
+    "podman",
     "promtool",
     "sed",
     "sleep",

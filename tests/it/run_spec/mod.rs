@@ -1,6 +1,8 @@
 //! `agentd run-spec`: one session from a specification to its result.
 
 #[cfg(target_os = "linux")]
+mod container;
+#[cfg(target_os = "linux")]
 mod process_1;
 mod prompts;
 mod results;
