@@ -81,8 +81,8 @@ for container in template["spec"]["containers"]:
         mistake("job.yaml", f"the image {container['image']} is not in kustomization.yaml")
 pod("job.yaml", template["metadata"], template["spec"], [])
 
-# The schema of a Sandbox is in no registry of packages. These are the fields of agents.x-k8s.io/v1beta1 in the project's
-# reference; the rest of a Sandbox is a pod and claims of volumes.
+# The schema of a Sandbox is in no registry of packages. These are the fields of agents.x-k8s.io/v1beta1 in the
+# project's reference; the rest of a Sandbox is a pod and claims of volumes.
 sandbox = read(base / "sandbox.yaml")
 FIELDS = {
     "operatingMode": ("Running", "Suspended"),

@@ -142,7 +142,7 @@ fn copy_journal(session: &Path, path: &Path) -> io::Result<()> {
     out.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()
 }
 
-/// Copies the regular files below a directory. A missing directory has none.
+/// Copies the regular files below a directory. A missing directory has no files.
 fn copy_directory(from: &Path, to: &Path, depth: usize, result: &mut RunResult) {
     let entries = match fs::symlink_metadata(from) {
         Ok(found) if found.is_dir() => fs::read_dir(from).and_then(Iterator::collect::<io::Result<Vec<_>>>),

@@ -1,8 +1,12 @@
 //! Creates the session and follows it to its result, with the stop that a signal requests.
 //!
-//! A stop has three steps: the request to the daemon, which closes the agent's stdin; SIGTERM to the agent after a part
-//! of the grace; the kill of the agent's process tree after the whole grace, or at the second signal. Then the daemon
-//! has a moment to complete the session.
+//! A stop has three steps:
+//!
+//! 1. The daemon is asked, and closes the agent's stdin.
+//! 2. After a part of the grace, the agent receives SIGTERM.
+//! 3. After the whole grace, or at the second signal, the agent's process tree is killed.
+//!
+//! Then the daemon has a moment to complete the session.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,7 +38,7 @@ pub(crate) struct Follower<'a> {
     pub(crate) request: &'a Request,
     /// Time limit of an orderly stop.
     pub(crate) grace: Duration,
-    /// `HOME` of a session whose user has none.
+    /// `HOME` of a session whose user has no home directory.
     pub(crate) home: Option<PathBuf>,
 }
 
@@ -106,7 +110,7 @@ impl Follower<'_> {
         Ok(patiently(|| keyed.create(&spec, Terms::default())).await?.value)
     }
 
-    /// Returns the variables of this process, and a home directory if there is none.
+    /// Returns the variables of this process, with the given home directory.
     fn variables(&self) -> Vec<(OsString, OsString)> {
         let mut variables: Vec<_> = std::env::vars_os().collect();
         if let Some(home) = &self.home {
@@ -193,7 +197,7 @@ impl Stop {
         (self.next, self.at) = (Step::GiveUp, Instant::now() + COMPLETION);
     }
 
-    /// Makes the step that is due. Reports whether there is none left.
+    /// Makes the step that is due. Reports whether it was the last step.
     fn step(&mut self, agent: Agent, grace: Duration, progress: &mut Progress) -> bool {
         match self.next {
             Step::Terminate => {

@@ -62,7 +62,7 @@ pub struct RunOptions {
     pub json: bool,
 }
 
-/// Patience with keepers that are left at the end. Each of them has no agent, or one that was killed before.
+/// Patience with keepers that are left at the end. Their agents have ended or were killed before.
 const KEEPERS: Duration = Duration::from_secs(1);
 /// Number of lines of the daemon's log that explain a failed start.
 const LOG_LINES: usize = 10;
@@ -211,7 +211,7 @@ async fn deliver(
     }
 }
 
-/// The session of a run, as far as it was created.
+/// The session that a run created.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Created {
     pub(crate) id: SessionId,

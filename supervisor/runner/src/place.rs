@@ -71,7 +71,7 @@ impl Place {
         self.root.join("cache")
     }
 
-    /// Returns the home directory that the run gives to its session, because this user has none.
+    /// Returns the home directory that the run gives to its session, because this user has no home directory.
     pub(crate) fn home(&self) -> Option<PathBuf> {
         self.home.clone()
     }

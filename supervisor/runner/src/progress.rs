@@ -1,6 +1,6 @@
 //! Prints the progress of a run: a line for each step on standard error, or each event as JSON on standard output.
 //!
-//! A closed output is no reason to fail: what cannot be printed is left out.
+//! A closed output is no reason to fail. Then the lines are left out.
 
 use std::io::{self, Write as _};
 
@@ -53,7 +53,7 @@ impl Progress {
         let _ = io::stderr().write_all(text.as_bytes());
     }
 
-    /// Prints an event: the record as it is, or a line about it.
+    /// Prints an event: the whole record, or a line about it.
     pub(crate) fn event(&mut self, event: &Event, line: &[u8]) {
         if self.json {
             Self::json_line(line);
@@ -98,7 +98,7 @@ fn described(body: &Body, asking: Option<&str>) -> Option<String> {
             format!("launch {} failed: {}: {}", failed.launch, failed.reason, excerpt(&failed.message))
         }
         Body::Condition(condition) if condition.status == ConditionStatus::False => match condition.kind {
-            // The phase and the reports of the other conditions say the same.
+            // Other events report the phase, the agent's start and its end.
             ConditionType::Ready | ConditionType::AgentStarted | ConditionType::ConversationReady => return None,
             _ if is_progress(&condition.reason) => excerpt(&condition.message),
             kind => format!("{kind:?} is False: {}: {}", condition.reason, excerpt(&condition.message)),

@@ -97,8 +97,8 @@ const READ_ONLY: &str = "mount --make-rprivate / && mount --bind \"$0\" \"$0\" &
       case $place in \"$0\"*|/proc*|/dev*|/sys*) ;; *) mount -o remount,bind,ro \"$place\" 2> /dev/null ;; esac; \
     done; exec \"$@\"";
 
-/// Enters a container as Kubernetes and OpenShift make it: process 1, a random user without an entry in the user
-/// database, no capabilities, a read-only file system.
+/// Enters a container as Kubernetes and OpenShift make it. Its process 1 has a random user without an entry in the user
+/// database, no capabilities and a read-only file system.
 fn restricted(mut run: Run) -> Run {
     let volume = run.path("volume");
     let words = [

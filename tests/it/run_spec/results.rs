@@ -1,4 +1,4 @@
-//! The results are delivered whatever the end of the session, and what cannot be delivered is named.
+//! The results are delivered whatever the end of the session. Files that do not fit are named.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

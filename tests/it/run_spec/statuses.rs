@@ -1,4 +1,4 @@
-//! The exit status tells how the run ended, and `result.json` says the same.
+//! The exit status and `result.json` tell how the run ended.
 
 use std::fs;
 
