@@ -38,7 +38,7 @@ specification and the configuration do not allow.";
 pub(crate) struct RunSpec {
     /// The specification in YAML, TOML or JSON; `-` is standard input
     file: PathBuf,
-    /// File with the first prompt; `-` is standard input. Without it, the specification or AGENTD_PROMPT has the prompt
+    /// File with the first prompt; `-` is standard input. By default, the specification or the environment has it
     #[arg(long, value_name = "FILE")]
     prompt_file: Option<PathBuf>,
     /// Directory that receives result.json, the journal and the artifacts
