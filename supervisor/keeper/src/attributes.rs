@@ -9,7 +9,7 @@ use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, rlim_t, setrlimit};
 use nix::sys::stat::{Mode, umask};
 
 use crate::os::LIMITS;
-use crate::protocol::{Attributes, LaunchRecord, Limit, RunRequest};
+use crate::protocol::{Attributes, LaunchRecord, Limit, PlacedProgram, RunRequest};
 
 /// Formats this process's attributes: `umask 22`, `nice 0`, `limit nofile 1024 4096`, with `-` for unlimited.
 pub(crate) fn lines() -> String {
@@ -133,6 +133,13 @@ impl Inherited {
 
 impl LaunchRecord {
     /// Returns the attributes that the agent sets on itself.
+    pub(crate) fn inherits(&self) -> Inherited {
+        self.attributes.as_ref().map(|attributes| Inherited::of(attributes).0).unwrap_or_default()
+    }
+}
+
+impl PlacedProgram {
+    /// Returns the attributes that the program sets on itself.
     pub(crate) fn inherits(&self) -> Inherited {
         self.attributes.as_ref().map(|attributes| Inherited::of(attributes).0).unwrap_or_default()
     }

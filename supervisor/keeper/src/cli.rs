@@ -23,6 +23,10 @@ pub enum Role {
     DumpEnvironment(Target, String),
     /// File descriptors of the request and of the report.
     Enter(RawFd, RawFd),
+    /// The far side of a place.
+    Far,
+    /// The near side of a place. File descriptor of its reports.
+    Place(Option<RawFd>),
     Isolation,
     Version,
 }
@@ -35,15 +39,17 @@ agentd-keeper run
 agentd-keeper look SECONDS
 agentd-keeper dump-environment FD|PATH [LABEL]
 agentd-keeper enter FD FD
+agentd-keeper enter
+agentd-keeper place [FD]
 agentd-keeper isolation
 agentd-keeper --version";
 
 /// Error of the command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UsageError {
-    #[error("a role is missing; use hold, standby, run, look, dump-environment, enter or isolation")]
+    #[error("a role is missing; use hold, standby, run, look, dump-environment, enter, place or isolation")]
     NoRole,
-    #[error("{0:?} is not a role; use hold, standby, run, look, dump-environment, enter or isolation")]
+    #[error("{0:?} is not a role; use hold, standby, run, look, dump-environment, enter, place or isolation")]
     Role(OsString),
     #[error("{0:?} is unknown, repeated or has no value")]
     Argument(OsString),
@@ -71,7 +77,11 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
             let target = target(args.next())?;
             Role::DumpEnvironment(target, args.next().and_then(|label| label.into_string().ok()).unwrap_or_default())
         }
-        Some("enter") => Role::Enter(descriptor(args.next())?, descriptor(args.next())?),
+        Some("enter") => match args.next() {
+            None => Role::Far,
+            request => Role::Enter(descriptor(request)?, descriptor(args.next())?),
+        },
+        Some("place") => Role::Place(args.next().map(|number| descriptor(Some(number))).transpose()?),
         Some("isolation") => Role::Isolation,
         Some("--version") => Role::Version,
         _ => return Err(UsageError::Role(role)),
@@ -229,6 +239,9 @@ mod tests {
             Ok(Role::DumpEnvironment(Target::File("/x/y".into()), "stay".to_owned()))
         );
         assert_eq!(parsed("enter 4 7"), Ok(Role::Enter(4, 7)));
+        assert_eq!(parsed("enter"), Ok(Role::Far));
+        assert_eq!(parsed("place"), Ok(Role::Place(None)));
+        assert_eq!(parsed("place 5"), Ok(Role::Place(Some(5))));
         assert_eq!(parsed("isolation"), Ok(Role::Isolation));
     }
 
@@ -267,6 +280,9 @@ mod tests {
             ("dump-environment x", "the file descriptor number"),
             ("dump-environment -1", "the file descriptor number"),
             ("enter 4", "the file descriptor number"),
+            ("enter 4 5 6", "\"6\" is unknown"),
+            ("place x", "the file descriptor number"),
+            ("place 5 6", "\"6\" is unknown"),
             ("hold --session", "\"--session\" is unknown, repeated or has no value"),
             ("hold --session a --session b", "\"--session\" is unknown, repeated"),
             ("hold --session a --launch x --state /s --socket /k", "--launch is missing"),

@@ -163,7 +163,7 @@ pub fn enter(request: RawFd, report: RawFd) -> Result<(), EnterError> {
 
 /// Takes ownership of an inherited file descriptor and marks it close-on-exec.
 #[allow(unsafe_code, reason = "an inherited file descriptor is known only by its number")]
-fn inherited(fd: RawFd) -> File {
+pub(crate) fn inherited(fd: RawFd) -> File {
     // SAFETY: the parent left it open for this use, and no other code in this process owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let _ = nix::fcntl::fcntl(&fd, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC));

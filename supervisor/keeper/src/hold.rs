@@ -53,7 +53,7 @@ pub fn hold(args: &HoldArgs) -> Result<(), HoldError> {
 
 /// Prepares the process for any session.
 pub(crate) fn set_up() -> Result<(), HoldError> {
-    os::close_inherited().map_err(setup("close inherited file descriptors"))?;
+    os::close_inherited(None).map_err(setup("close inherited file descriptors"))?;
     os::refuse_tracing().map_err(setup("protect its memory from other processes"))?;
     forget_environment();
     if getsid(None).ok() != Some(getpid()) {

@@ -30,6 +30,7 @@ pub mod mask;
 mod mute;
 mod os;
 pub mod output;
+pub mod place;
 pub mod private;
 pub mod protocol;
 mod rate;

@@ -67,7 +67,7 @@ pub enum RunError {
 /// file descriptors except stdin, stdout and stderr.
 pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(), RunError> {
     let setup = |action| move |source| RunError::Setup { action, source };
-    os::close_inherited().map_err(setup("close inherited file descriptors"))?;
+    os::close_inherited(None).map_err(setup("close inherited file descriptors"))?;
     let before = Attributes::own();
     private::protect_memory(None).map_err(setup("protect its memory from other processes"))?;
     let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;

@@ -7,6 +7,7 @@ use std::io::{self, Read as _};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
+use nix::libc;
 use nix::sys::signal::{SigHandler, SigSet, Signal};
 use signal_hook::low_level::pipe;
 
@@ -19,13 +20,22 @@ pub(crate) struct Signals {
 
 impl Signals {
     /// Installs the dispositions and the signal mask, regardless of the inherited ones.
-    #[allow(unsafe_code, reason = "nix cannot know that ignoring a signal installs no handler")]
     pub(crate) fn install() -> io::Result<Self> {
+        Self::install_with(&[Signal::SIGTERM])
+    }
+
+    /// Installs them for a process to which SIGHUP and SIGINT are like SIGTERM.
+    pub(crate) fn install_for_hangup() -> io::Result<Self> {
+        Self::install_with(&[Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT])
+    }
+
+    #[allow(unsafe_code, reason = "nix cannot know that ignoring a signal installs no handler")]
+    fn install_with(ending: &[Signal]) -> io::Result<Self> {
         for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGPIPE, Signal::SIGXFSZ] {
             // SAFETY: to ignore a signal installs no handler.
             unsafe { nix::sys::signal::signal(ignored, SigHandler::SigIgn) }?;
         }
-        let signals = Self { children: receiver(Signal::SIGCHLD)?, terminate: receiver(Signal::SIGTERM)? };
+        let signals = Self { children: receiver(&[Signal::SIGCHLD])?, terminate: receiver(ending)? };
         SigSet::empty().thread_set_mask()?;
         Ok(signals)
     }
@@ -49,10 +59,23 @@ impl Signals {
     }
 }
 
-fn receiver(signal: Signal) -> io::Result<UnixStream> {
+/// Ends this process by the signal, if the signal ends processes.
+#[allow(unsafe_code, reason = "nix does not know real-time signals")]
+pub(crate) fn die_by(number: i32) {
+    let _ = SigSet::empty().thread_set_mask();
+    // SAFETY: SIG_DFL is a valid disposition, and kill(2) takes no pointer.
+    unsafe {
+        libc::signal(number, libc::SIG_DFL);
+        libc::kill(libc::getpid(), number);
+    }
+}
+
+fn receiver(signals: &[Signal]) -> io::Result<UnixStream> {
     let (ours, handlers) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
-    pipe::register(signal as i32, handlers)?;
+    for signal in signals {
+        pipe::register(*signal as i32, handlers.try_clone()?)?;
+    }
     Ok(ours)
 }
 

@@ -1,7 +1,7 @@
 //! The keeper's binary. Parses the role and calls the library.
 //!
 //! Exit status: 0 success; 1 failure, with the reason on stderr; 2 invalid arguments; 3 another process holds
-//! the session's journal.
+//! the session's journal. The roles `place` and `enter` for a place have those of their modules.
 
 use std::error::Error;
 use std::io::Write as _;
@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use agentd_keeper::cli::{self, Role, USAGE};
 use agentd_keeper::hold::HoldError;
+use agentd_keeper::place::{far, near};
 use agentd_keeper::{enter, environment, hold, look, run, standby};
 
 fn main() -> ExitCode {
@@ -29,7 +30,16 @@ fn main() -> ExitCode {
         report(error);
         return ExitCode::from(3);
     }
+    let placed = match &role {
+        Role::Far => Some(far::enter()),
+        Role::Place(report) => Some(near::place(*report)),
+        _ => None,
+    };
+    if let Some(Ok(status)) = placed {
+        return ExitCode::from(status);
+    }
     let done = match role {
+        Role::Far | Role::Place(_) => placed.map_or(Ok(()), |placed| placed.map(drop)).map_err(Box::from),
         Role::Hold(_) | Role::Standby => held.unwrap_or(Ok(())).map_err(Box::from),
         Role::Run => run::run(std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::Look(seconds) => look::look(seconds, std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),

@@ -184,7 +184,7 @@ impl From<Errno> for Failure {
 /// the process. The alarm also kills the process if its first request does not arrive within `seconds`. The calling
 /// process must have no file descriptors except stdin, stdout and stderr.
 pub fn look(seconds: u32, input: impl Read, output: &mut impl Write) -> Result<(), LookError> {
-    os::close_inherited().map_err(LookError::Inherited)?;
+    os::close_inherited(None).map_err(LookError::Inherited)?;
     // This process reads files with secrets.
     crate::private::protect_memory(None).map_err(LookError::Inherited)?;
     serve(seconds, input, output)

@@ -69,24 +69,31 @@ const OOM_SCORE: &str = "/proc/self/oom_score_adj";
 /// limit is killed last.
 const EXPENDABLE: i32 = 500;
 
-/// Closes every file descriptor except stdin, stdout and stderr.
+/// Closes every file descriptor except stdin, stdout, stderr and `kept`.
 #[allow(unsafe_code, reason = "nix has no close_range")]
-pub(crate) fn close_inherited() -> io::Result<()> {
-    // SAFETY: the first call in main, when no code in this process owns a file descriptor above 2.
-    match unsafe { libc::syscall(libc::SYS_close_range, 3_u32, u32::MAX, 0_u32) } {
-        0 => Ok(()),
-        // Linux before 5.9, or a system call filter that is older than the call.
-        _ => close_listed(),
+pub(crate) fn close_inherited(kept: Option<RawFd>) -> io::Result<()> {
+    let kept = kept.and_then(|kept| u32::try_from(kept).ok()).filter(|kept| *kept > 2);
+    let ranges = match kept {
+        Some(kept) => [(3, kept - 1), (kept + 1, u32::MAX)],
+        None => [(3, u32::MAX), (1, 0)],
+    };
+    for (first, last) in ranges.into_iter().filter(|(first, last)| first <= last) {
+        // SAFETY: the first call in main, when no code in this process owns a file descriptor above 2.
+        if unsafe { libc::syscall(libc::SYS_close_range, first, last, 0_u32) } != 0 {
+            // Linux before 5.9, or a system call filter that is older than the call.
+            return close_listed(kept);
+        }
     }
+    Ok(())
 }
 
 #[allow(unsafe_code, reason = "a file descriptor without an owner can only be closed by its number")]
-fn close_listed() -> io::Result<()> {
+fn close_listed(kept: Option<u32>) -> io::Result<()> {
     let mut open = Vec::new();
     for entry in fs::read_dir("/proc/self/fd")? {
         open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<RawFd>().ok()).filter(|fd| *fd > 2));
     }
-    for fd in open {
+    for fd in open.into_iter().filter(|fd| u32::try_from(*fd).ok() != kept) {
         // SAFETY: as above. The directory that was read is already closed, and closing an unused number does nothing.
         unsafe { libc::close(fd) };
     }
@@ -378,8 +385,10 @@ mod tests {
         let open = |fd: RawFd| fs::read_link(format!("/proc/self/fd/{fd}")).is_ok();
         if std::env::var_os(INHERITED).is_some() {
             assert!(open(17) && open(23));
-            close_listed().unwrap();
-            assert!(!open(17) && !open(23) && open(1));
+            close_listed(Some(23)).unwrap();
+            assert!(!open(17) && open(23) && open(1));
+            close_listed(None).unwrap();
+            assert!(!open(23) && open(1));
             return;
         }
         let name = "os::linux::tests::a_kernel_without_close_range_gets_its_descriptors_closed_too";

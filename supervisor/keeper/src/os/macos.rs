@@ -114,14 +114,14 @@ impl Substitution {
     }
 }
 
-/// Closes every file descriptor except stdin, stdout and stderr.
+/// Closes every file descriptor except stdin, stdout, stderr and `kept`.
 #[allow(unsafe_code, reason = "a file descriptor without an owner can only be closed by its number")]
-pub(crate) fn close_inherited() -> io::Result<()> {
+pub(crate) fn close_inherited(kept: Option<i32>) -> io::Result<()> {
     let mut open = Vec::new();
     for entry in std::fs::read_dir("/dev/fd")? {
         open.extend(entry?.file_name().to_str().and_then(|name| name.parse::<i32>().ok()).filter(|fd| *fd > 2));
     }
-    for fd in open {
+    for fd in open.into_iter().filter(|fd| Some(*fd) != kept) {
         // SAFETY: the first call in main, when no code in this process owns a file descriptor above 2. The directory
         // that was read is already closed, and closing an unused number does nothing.
         unsafe { libc::close(fd) };

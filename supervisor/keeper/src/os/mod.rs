@@ -35,8 +35,11 @@ pub(crate) use macos_tty::{LIMITS, reads_terminal};
 #[cfg(target_os = "linux")]
 pub(crate) use substitute::{Substitution, can_substitute, seal, trace_me};
 
+use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::process::ExitStatus;
+
+use nix::unistd::ForkResult;
 
 /// Open file with bytes that no process can change.
 #[derive(Debug)]
@@ -68,6 +71,17 @@ pub(crate) struct Process {
     pub(crate) group: i32,
     /// Whether the process has exited and was not reaped yet.
     pub(crate) zombie: bool,
+}
+
+/// Forks this process. Returns the process id of the child, or `None` in the child. The process must have a single
+/// thread.
+#[allow(unsafe_code, reason = "a child of a process with several threads may call few functions")]
+pub(crate) fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: this process has one thread, so the child may do whatever the parent may.
+    match unsafe { nix::unistd::fork() }? {
+        ForkResult::Parent { child } => Ok(Some(child.as_raw())),
+        ForkResult::Child => Ok(None),
+    }
 }
 
 #[cfg(test)]

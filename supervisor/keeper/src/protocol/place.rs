@@ -10,6 +10,7 @@
 use agentd_api::ByteString;
 use agentd_api::event::PlaceHost;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroize as _;
 
 use super::{Attributes, Variable};
 
@@ -68,6 +69,14 @@ pub struct PlacedProgram {
     /// Session id of an agent. It identifies the processes of the session on the place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<String>,
+}
+
+impl PlacedProgram {
+    /// Overwrites the arguments and the environment's values with zeros when they are no longer needed.
+    pub fn zeroize(&mut self) {
+        let values = self.environment.iter_mut().map(|variable| &mut variable.value);
+        values.chain(&mut self.args).for_each(|value| value.0.zeroize());
+    }
 }
 
 /// Prints no values and no arguments, because logs must not contain them.

@@ -1,0 +1,583 @@
+//! `agentd-keeper place [FD]`: the near side, a process in place of a program that runs on a place.
+//!
+//! The first frame on stdin is a [`PlaceRun`]. All further bytes are the program's stdin, and its end is the program's.
+//! Stdout and stderr are the program's; what the client prints on stderr is there too. The messages [`PlaceReport`] go
+//! to the file descriptor, if one is given.
+//!
+//! ```text
+//!              marker, hello               running
+//!   Calling ───────────────────▶ Greeted ────────────▶ Running ──▶ the program has ended
+//!      └── refused, cancelled ──────┴──────────────────── └──────▶ the line is lost
+//! ```
+//!
+//! - SIGTERM is passed on to a program that runs. Before that, SIGTERM and the end of stdin cancel the start.
+//! - A cancelled start, a client that ends too early and a lost line are followed by the command `cancel`. A program
+//!   with a grace ends by itself after its line is lost.
+//! - All processes that the client leaves are killed at the end.
+//!
+//! **Exit status**: the program's. If a signal ended the program, this process ends by that signal, without a core
+//! file. 126: the program was refused. 255: the line was lost, and the program's status is unknown.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use agentd_api::event::PlaceHost;
+use nix::poll::PollFlags;
+use nix::sys::signal::Signal;
+use nix::unistd::{dup2_stdin, dup2_stdout};
+
+use super::client::{self, Process, Tail, with_words};
+use super::flow::{Sink, Source, take};
+use super::line::Line;
+use super::wire::{self, Begin, Exited, Hello, Incoming, Kind, PROTOCOL, Refused, Running, Stream};
+use super::{Events, PlaceError, Waits, setup};
+use crate::os::{self, Family};
+use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};
+use crate::signals::{self, Signals};
+use crate::wait::Read;
+use crate::{enter, frame, private, tree};
+
+/// Maximum number of bytes before the first frame.
+const NOISE: usize = 1 << 20;
+/// Time limit for the command `cancel`.
+const CANCEL: Duration = Duration::from_secs(10);
+/// Time from SIGTERM to the kill of the client.
+const TERM: Duration = Duration::from_secs(2);
+/// Time limit of a client to exit after its program ended, or after it closed the connection.
+const EXIT: Duration = Duration::from_secs(5);
+/// Time limit for more bytes of a client that has exited.
+const REST: Duration = Duration::from_secs(1);
+/// The client's stderr is read only while fewer bytes than this wait for the reader of stderr.
+const WAITING: usize = 64 << 10;
+/// Exit statuses.
+const REFUSED: u8 = 126;
+const LOST: u8 = 255;
+
+/// Performs the role. Returns the exit status.
+pub fn place(report: Option<RawFd>) -> Result<u8, PlaceError> {
+    os::close_inherited(report).map_err(setup("close inherited file descriptors"))?;
+    private::protect_memory(None).map_err(setup("protect its memory from other processes"))?;
+    let report = report.map(enter::inherited);
+    let mut input = io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(setup("use stdin"))?;
+    let request: PlaceRun = frame::read(&mut input).map_err(PlaceError::Request)?.ok_or(PlaceError::NoRequest)?;
+    drop(input);
+    os::become_subreaper().map_err(setup("become the reaper of the client's descendants"))?;
+    let signals = Signals::install().map_err(setup("receive signals"))?;
+    let stdin = take(io::stdin(), |null| dup2_stdin(null)).map_err(setup("use stdin"))?;
+    let stdout = take(io::stdout(), |null| dup2_stdout(null)).map_err(setup("use stdout"))?;
+    let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(setup("use stderr"))?;
+    crate::spawn::nonblocking(&stderr).map_err(setup("use stderr"))?;
+    let mut output = Output { stdout: Sink::new(Some(stdout)), stderr: Sink::new(Some(stderr)), report };
+    let PlaceRun { line: way, program } = request;
+    let started = client::start(&way.client, &way.environment, true).and_then(|spawned| {
+        let unpiped = || io::Error::from(io::ErrorKind::BrokenPipe);
+        let (to, from) = (spawned.stdin.ok_or_else(unpiped)?, spawned.stdout.ok_or_else(unpiped)?);
+        let client = Process::new(spawned.pid, spawned.stderr.into_iter().collect());
+        Ok((client, Line::new(from, to)?))
+    });
+    let (client, line) = match started {
+        Ok(started) => started,
+        Err(error) => {
+            let message = format!("the client of place {:?} cannot be started: {error}", way.place);
+            output.report(&PlaceReport::Refused { code: CLIENT_FAILED.to_owned(), message });
+            return Ok(REFUSED);
+        }
+    };
+    let near = Near {
+        signals,
+        family: Family::led_by(client.pid, None),
+        way,
+        program: Some(program),
+        client,
+        cancel: None,
+        line,
+        stdin: Source::new(Stream::In, Some(stdin)),
+        output,
+        noise: Noise::default(),
+        state: State::Calling,
+        host: PlaceHost::default(),
+        called: Instant::now(),
+        silent_end: None,
+        outcome: None,
+    };
+    near.run().map_err(setup("wait for events"))
+}
+
+/// Codes of [`PlaceReport::Refused`].
+const CLIENT_FAILED: &str = "client-failed";
+const NO_ANSWER: &str = "no-answer";
+const VERSION: &str = "version";
+const NOT_EXECUTED: &str = "not-executed";
+const CANCELLED: &str = "cancelled";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Name {
+    Children,
+    Terminate,
+    Tree,
+    From,
+    To,
+    Stdin,
+    Stdout,
+    Stderr,
+    /// Stderr of the client, or output of the command `cancel`.
+    Pass,
+}
+
+/// State of the near side; see the module comment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Calling,
+    Greeted,
+    Running,
+}
+
+/// How the program ended, or why there is none.
+#[derive(Debug)]
+enum Outcome {
+    Ended(Exited),
+    /// The far side refused the program, or cannot start it.
+    Refused(Refused),
+    /// The place was not reached.
+    Failed(Refused),
+    Lost(String),
+}
+
+/// Bytes before the first frame.
+#[derive(Debug, Default)]
+struct Noise {
+    tail: Tail,
+    length: usize,
+}
+
+/// Stdout and stderr of the program, and the pipe of the reports.
+struct Output {
+    stdout: Sink,
+    stderr: Sink,
+    report: Option<File>,
+}
+
+impl Output {
+    fn report(&mut self, report: &PlaceReport) {
+        if let Some(to) = &mut self.report {
+            // A parent that is gone reads no report.
+            let _ = frame::write(to, report);
+        }
+    }
+}
+
+struct Near {
+    signals: Signals,
+    family: Family,
+    way: PlaceLine,
+    /// The program, until it was sent.
+    program: Option<PlacedProgram>,
+    client: Process,
+    /// Running command `cancel`.
+    cancel: Option<Process>,
+    line: Line,
+    stdin: Source,
+    output: Output,
+    noise: Noise,
+    state: State,
+    host: PlaceHost,
+    /// Time of the client's start.
+    called: Instant,
+    /// Time at which the client closed the line.
+    silent_end: Option<Instant>,
+    outcome: Option<Outcome>,
+}
+
+impl Near {
+    fn run(mut self) -> io::Result<u8> {
+        loop {
+            self.line.write();
+            if let Some(outcome) = self.outcome.take() {
+                return self.finish(outcome);
+            }
+            let events = self.wait(self.due())?;
+            if self.signals.take_terminate() {
+                self.terminate();
+            }
+            self.pump(&events);
+            self.read_line(&events);
+            self.read_stdin(&events);
+            self.note_client();
+            self.note_times();
+        }
+    }
+
+    /// Returns when the state changes by itself.
+    fn due(&self) -> Option<Instant> {
+        let answer = self.way.enter_ms.filter(|_| self.state == State::Calling);
+        let answer = answer.and_then(|limit| self.called.checked_add(Duration::from_millis(limit)));
+        [answer, self.line.silent_at(), self.line.beat_at(), self.client_over_at()].into_iter().flatten().min()
+    }
+
+    fn wait(&self, until: Option<Instant>) -> io::Result<Events<Name>> {
+        let mut waits = Waits::new();
+        waits.until(until);
+        waits.add(Name::Children, Some(self.signals.children()), PollFlags::POLLIN);
+        waits.add(Name::Terminate, Some(self.signals.terminate()), PollFlags::POLLIN);
+        let (from, to) = self.line.fds();
+        waits.add_poll(Name::From, from);
+        waits.add_poll(Name::To, to);
+        if self.stdin.is_due(self.line.outgoing.waiting()) {
+            waits.add(Name::Stdin, self.stdin.fd(), PollFlags::POLLIN);
+        } else if self.state != State::Running {
+            // Without a flag, poll(2) reports the end of the writer, behind bytes that are not read yet.
+            waits.add(Name::Stdin, self.stdin.fd(), PollFlags::empty());
+        }
+        waits.add(Name::Stdout, self.output.stdout.wanting(), PollFlags::POLLOUT);
+        waits.add(Name::Stderr, self.output.stderr.wanting(), PollFlags::POLLOUT);
+        if self.output.stderr.waiting() < WAITING {
+            for pipe in self.client.passes.iter().chain(self.cancel.iter().flat_map(|cancel| &cancel.passes)) {
+                waits.add(Name::Pass, Some(pipe.as_fd()), PollFlags::POLLIN);
+            }
+        }
+        match self.family.due(Instant::now()) {
+            Ok(changes) => waits.add(Name::Tree, changes, PollFlags::POLLIN),
+            Err(not_before) => waits.until(Some(not_before)),
+        }
+        waits.wait()
+    }
+
+    /// Passes on all output, and reaps processes.
+    fn pump(&mut self, events: &Events<Name>) {
+        self.family.take_changes(Instant::now());
+        if self.signals.take_children() {
+            let Self { client, cancel, .. } = self;
+            tree::reap(|pid, status| {
+                client.note(pid, status);
+                if let Some(cancel) = cancel {
+                    cancel.note(pid, status);
+                }
+            });
+        }
+        if events.has(Name::Pass) {
+            self.pass();
+        }
+        if events.has(Name::Stdout) {
+            self.output.stdout.write();
+        }
+        if events.has(Name::Stderr) {
+            self.output.stderr.write();
+        }
+        if events.is_broken(Name::To) {
+            self.line.fail();
+        }
+        for (stream, sink) in [(Stream::Out, &mut self.output.stdout), (Stream::Err, &mut self.output.stderr)] {
+            if let Some(n) = sink.report() {
+                self.line.say(Kind::Taken(stream), &n.to_le_bytes());
+            }
+        }
+    }
+
+    /// Passes on one read of each output of the client and of the command `cancel`.
+    fn pass(&mut self) {
+        for process in [Some(&mut self.client), self.cancel.as_mut()].into_iter().flatten() {
+            let bytes = process.read();
+            self.output.stderr.put(&bytes);
+        }
+    }
+
+    /// Passes SIGTERM on, or cancels the start.
+    fn terminate(&mut self) {
+        if self.state == State::Running {
+            self.line.say(Kind::Signal, &(Signal::SIGTERM as u32).to_le_bytes());
+        } else {
+            self.cancelled();
+        }
+    }
+
+    fn cancelled(&mut self) {
+        let message = format!("the start on place {:?} was stopped before the program ran", self.way.place);
+        self.fail(CANCELLED, message);
+    }
+
+    /// Ends before the program runs.
+    fn fail(&mut self, code: &str, message: String) {
+        self.outcome.get_or_insert(Outcome::Failed(Refused { code: code.to_owned(), message }));
+    }
+
+    /// Ends because the line does. `why` continues a sentence about the line.
+    fn lose(&mut self, code: &str, why: String) {
+        if self.state == State::Running {
+            self.outcome.get_or_insert(Outcome::Lost(why));
+        } else {
+            let message = format!("place {:?} was not reached: {why}", self.way.place);
+            self.fail(code, message);
+        }
+    }
+
+    fn is_silent(&self) -> bool {
+        self.line.silent_at().is_some_and(|at| at <= Instant::now())
+    }
+
+    fn read_line(&mut self, events: &Events<Name>) {
+        // This process may have been stopped for longer than the silence. The bytes that came meanwhile count.
+        if !events.has(Name::From) && !self.is_silent() {
+            return;
+        }
+        loop {
+            match self.line.read() {
+                Read::Some(_) => {}
+                Read::Nothing => return,
+                Read::End => {
+                    self.silent_end.get_or_insert_with(Instant::now);
+                    return;
+                }
+            }
+            let mut incoming = std::mem::take(&mut self.line.incoming);
+            if self.state == State::Calling {
+                self.listen(&mut incoming);
+            }
+            if self.state != State::Calling && self.outcome.is_none() {
+                self.take_frames(&mut incoming);
+            }
+            let is_full = incoming.is_full();
+            self.line.incoming = incoming;
+            if !is_full || self.outcome.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// Waits for the far side's first frame, behind the output of a login shell.
+    fn listen(&mut self, incoming: &mut Incoming) {
+        let noise = &mut self.noise;
+        let hello = incoming.hello(|bytes| {
+            noise.length += bytes.len();
+            noise.tail.add(bytes);
+        });
+        match hello {
+            Some(hello) => self.greet(&hello),
+            None if self.noise.length > NOISE => {
+                let why = format!("its client printed {} MiB, and agentd-keeper did not answer", NOISE >> 20);
+                self.lose(CLIENT_FAILED, with_words(why, &self.noise.tail.words()));
+            }
+            None => {}
+        }
+    }
+
+    /// Sends the program to a far side of an equal version.
+    fn greet(&mut self, hello: &Hello) {
+        let (own, place) = (env!("CARGO_PKG_VERSION"), &self.way.place);
+        if (hello.protocol, hello.version.as_str()) != (PROTOCOL, own) {
+            let message = format!(
+                "place {place:?} has agentd-keeper {}, and this agentd is {own}: install agentd-keeper {own} there",
+                hello.version
+            );
+            let refused = Refused { code: VERSION.to_owned(), message };
+            self.outcome.get_or_insert(Outcome::Refused(refused));
+            return;
+        }
+        self.host = hello.host();
+        let Some(program) = self.program.take() else { return };
+        let PlaceLine { silence_ms, grace_ms, close_ms, term_ms, .. } = self.way;
+        let mut begin = Begin { program, silence_ms, grace_ms, close_ms, term_ms };
+        let sent = self.line.begin(&begin);
+        begin.program.zeroize();
+        self.line.expect(silence_ms);
+        self.state = State::Greeted;
+        if let Err(error) = sent {
+            let refused = Refused { code: NOT_EXECUTED.to_owned(), message: error.to_string() };
+            self.outcome.get_or_insert(Outcome::Refused(refused));
+        }
+    }
+
+    fn take_frames(&mut self, incoming: &mut Incoming) {
+        loop {
+            let taken = match incoming.next() {
+                Ok(None) => return,
+                Ok(Some((kind, range))) => self.take_frame(kind, incoming.bytes(range)),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = taken {
+                let why = format!("its client changes the bytes, or another program writes between them: {error}");
+                return self.lose(CLIENT_FAILED, why);
+            }
+            if self.outcome.is_some() {
+                return;
+            }
+        }
+    }
+
+    fn take_frame(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), wire::WireError> {
+        match kind {
+            Kind::Data(Stream::Out) => self.output.stdout.put(bytes),
+            Kind::Data(Stream::Err) => self.output.stderr.put(bytes),
+            Kind::End(Stream::Out) => self.output.stdout.close(),
+            Kind::Taken(Stream::In) => self.stdin.taken(wire::number(bytes)?),
+            Kind::Running => {
+                let Running { pid } = wire::parse(bytes)?;
+                self.host.agent_pid = Some(pid);
+                self.state = State::Running;
+                self.output.report(&PlaceReport::Running(self.host.clone()));
+            }
+            Kind::Refused => {
+                let Refused { code, message } = wire::parse(bytes)?;
+                let message = format!("on host {} of place {:?}: {message}", self.host.host, self.way.place);
+                self.outcome = Some(Outcome::Refused(Refused { code, message }));
+            }
+            Kind::Exited => {
+                let exited: Exited = wire::parse(bytes)?;
+                self.outcome = Some(if exited.cut {
+                    Outcome::Lost("it was interrupted, and a part of the output is missing".to_owned())
+                } else {
+                    Outcome::Ended(exited)
+                });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn read_stdin(&mut self, events: &Events<Name>) {
+        if !events.has(Name::Stdin) || self.outcome.is_some() {
+            return;
+        }
+        let has_ended = if self.stdin.is_due(self.line.outgoing.waiting()) {
+            self.stdin.read(&mut self.line.outgoing) == Read::End
+        } else {
+            true
+        };
+        if has_ended && self.state != State::Running {
+            self.cancelled();
+        }
+    }
+
+    /// Returns when a client that ends or has ended sends no more bytes.
+    fn client_over_at(&self) -> Option<Instant> {
+        match (self.client.exited_at, self.silent_end) {
+            (Some(_), Some(ended)) => Some(ended),
+            (Some(exited), None) => Some(exited.max(self.line.heard()) + REST),
+            (None, Some(ended)) => Some(ended + EXIT),
+            (None, None) => None,
+        }
+    }
+
+    fn note_client(&mut self) {
+        if self.outcome.is_some() || self.client_over_at().is_none_or(|at| at > Instant::now()) {
+            return;
+        }
+        // The last lines of stderr may explain the end.
+        self.pass();
+        let mut why = format!("its client {}", self.client.describe());
+        if self.state == State::Calling && self.client.tail.words().is_empty() {
+            why = with_words(why, &self.noise.tail.words());
+        }
+        self.lose(CLIENT_FAILED, why);
+    }
+
+    fn note_times(&mut self) {
+        let now = Instant::now();
+        self.line.beat(now);
+        let seconds = |milliseconds: u64| format!("{} s", Duration::from_millis(milliseconds).as_secs_f64());
+        if self.outcome.is_some() {
+        } else if self.is_silent() {
+            self.lose(NO_ANSWER, format!("nothing was received for {}", seconds(self.way.silence_ms)));
+        } else if let Some(limit) = self.way.enter_ms.filter(|_| self.state == State::Calling)
+            && self.called.checked_add(Duration::from_millis(limit)).is_some_and(|at| at <= now)
+        {
+            let words = self.client.tail.words();
+            let words = if words.is_empty() { self.noise.tail.words() } else { words };
+            let why = format!("agentd-keeper did not answer within {}", seconds(limit));
+            self.lose(NO_ANSWER, with_words(why, &words));
+        }
+    }
+
+    /// Ends the client, passes on the rest of the output, reports the outcome, and returns the exit status.
+    fn finish(mut self, outcome: Outcome) -> io::Result<u8> {
+        let is_cancelled = match &outcome {
+            Outcome::Ended(_) | Outcome::Refused(_) => false,
+            Outcome::Failed(_) => true,
+            Outcome::Lost(_) => self.way.grace_ms == 0,
+        };
+        if self.state == State::Greeted && is_cancelled {
+            // A program that was started meanwhile ends without the grace of a lost line.
+            self.line.say(Kind::Signal, &(Signal::SIGTERM as u32).to_le_bytes());
+        }
+        self.line.close();
+        let mut remark = String::new();
+        if is_cancelled {
+            remark = self.cancel()?;
+        }
+        if matches!(outcome, Outcome::Ended(_) | Outcome::Refused(_)) {
+            self.linger(Some(Instant::now() + EXIT), true, |near| near.client.exit.is_some())?;
+        }
+        self.client.terminate();
+        self.linger(Some(Instant::now() + TERM), false, |near| near.client.exit.is_some())?;
+        self.client.kill();
+        tree::kill(self.client.pid, &mut self.family, |_, _| {});
+        self.pass();
+        self.linger(None, true, |near| near.output.stdout.waiting() + near.output.stderr.waiting() == 0)?;
+        let code = match outcome {
+            Outcome::Ended(Exited { status, signal, killed, .. }) => {
+                self.output.report(&PlaceReport::Ended { status, signal, killed });
+                if let Some(signal) = signal {
+                    signals::die_by(signal);
+                }
+                status.or(signal.map(|signal| 128 + signal)).and_then(|code| u8::try_from(code).ok()).unwrap_or(LOST)
+            }
+            Outcome::Refused(Refused { code, message }) | Outcome::Failed(Refused { code, message }) => {
+                self.output.report(&PlaceReport::Refused { code, message: message + &remark });
+                REFUSED
+            }
+            Outcome::Lost(message) => {
+                self.output.report(&PlaceReport::Lost { message: message + &remark });
+                LOST
+            }
+        };
+        Ok(code)
+    }
+
+    /// Runs the command `cancel`. Returns a remark for people if it fails.
+    fn cancel(&mut self) -> io::Result<String> {
+        let Some(command) = self.way.cancel.take() else { return Ok(String::new()) };
+        match client::start(&command, &self.way.environment, false) {
+            Ok(spawned) => {
+                let pipes: Vec<OwnedFd> = spawned.stdout.into_iter().chain(spawned.stderr).collect();
+                self.cancel = Some(Process::new(spawned.pid, pipes));
+            }
+            Err(error) => return Ok(format!("; the command that cancels it failed: {error}")),
+        }
+        self.linger(Some(Instant::now() + CANCEL), false, |near| {
+            near.cancel.as_ref().is_none_or(|cancel| cancel.exit.is_some())
+        })?;
+        self.pass();
+        let Some(cancel) = self.cancel.take() else { return Ok(String::new()) };
+        cancel.kill();
+        Ok(match cancel.exit {
+            Some(exit) if exit.success() => String::new(),
+            Some(_) => format!("; the command that cancels it {}", cancel.describe()),
+            None => format!("; the command that cancels it did not end within {} s", CANCEL.as_secs()),
+        })
+    }
+
+    /// Passes on output until the condition is met or the time has come. SIGTERM ends the wait if `yields`.
+    fn linger(
+        &mut self,
+        until: Option<Instant>,
+        yields: bool,
+        is_done: impl Fn(&Self) -> bool,
+    ) -> io::Result<()> {
+        // Bytes for the program are of no use any more.
+        self.stdin.forget();
+        while !is_done(self) && until.is_none_or(|until| until > Instant::now()) {
+            self.line.write();
+            let events = self.wait(until)?;
+            if self.signals.take_terminate() && yields {
+                break;
+            }
+            if events.has(Name::From) {
+                self.line.read();
+                self.line.incoming = Incoming::default();
+            }
+            self.pump(&events);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,593 @@
+//! Format of the line between `agentd-keeper place` and `agentd-keeper enter`.
+//!
+//! The far side first writes [`MARKER`], which the start-up output of a login shell does not contain. From then on both
+//! sides write frames: a byte for the kind, the length (u32, little endian), and as many bytes.
+//!
+//! Three streams pass through the line: stdin, stdout and stderr of the program. Each side may send at most [`WINDOW`]
+//! bytes of a stream that the other side has not passed on yet. A program that reads nothing therefore never blocks
+//! the frames of the other streams, the signals and the beats.
+//!
+//! Both sides have the same version ([`Hello`]), so a frame of an unknown kind means that the line is damaged.
+
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+
+use agentd_api::event::PlaceHost;
+use nix::errno::Errno;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroize as _;
+
+use crate::protocol::{MAX_FRAME, PlacedProgram};
+use crate::wait::{self, Read};
+
+/// First bytes of the far side. The control character keeps an echo of a command line from being taken for it.
+pub(super) const MARKER: &[u8] = b"\x01agentd-enter 1\n";
+/// Version of this format.
+pub(super) const PROTOCOL: u32 = 1;
+/// Maximum number of bytes of a stream that were sent and that the receiver has not passed on yet.
+pub(super) const WINDOW: usize = 1 << 20;
+/// Length of a frame's header in bytes.
+const HEADER: usize = 5;
+/// Size of a read in bytes from a line or a pipe with little data, and with much.
+const SMALL: usize = 16 << 10;
+const LARGE: usize = 256 << 10;
+
+/// Returns the size of the next read after a read of `n` bytes into a buffer of `size` bytes.
+fn next_size(size: usize, n: usize) -> usize {
+    match n {
+        n if n == size => LARGE,
+        n if n < SMALL / 2 => SMALL,
+        _ => size,
+    }
+}
+
+/// Stream of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stream {
+    In,
+    Out,
+    Err,
+}
+
+/// Kind of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// First frame of the far side: [`Hello`].
+    Hello,
+    /// The program runs: [`Running`].
+    Running,
+    /// The program was not started: [`Refused`]. The last frame.
+    Refused,
+    /// The program and its tree have ended: [`Exited`]. The last frame.
+    Exited,
+    /// Shows that the sender is alive. Has no content.
+    Beat,
+    /// The program to start: [`Begin`]. First frame of the near side.
+    Begin,
+    /// Signal for the program's process group: its number (u32, little endian).
+    Signal,
+    /// Bytes of a stream.
+    Data(Stream),
+    /// End of a stream.
+    End(Stream),
+    /// Number of bytes of a stream that were passed on (u32, little endian).
+    Taken(Stream),
+}
+
+/// Each kind with its byte. No byte is the first one of [`MARKER`].
+const KINDS: [(u8, Kind); 16] = [
+    (0x10, Kind::Hello),
+    (0x11, Kind::Running),
+    (0x12, Kind::Refused),
+    (0x13, Kind::Exited),
+    (0x14, Kind::Beat),
+    (0x15, Kind::Begin),
+    (0x16, Kind::Signal),
+    (0x20, Kind::Data(Stream::In)),
+    (0x21, Kind::Data(Stream::Out)),
+    (0x22, Kind::Data(Stream::Err)),
+    (0x30, Kind::End(Stream::In)),
+    (0x31, Kind::End(Stream::Out)),
+    (0x32, Kind::End(Stream::Err)),
+    (0x40, Kind::Taken(Stream::In)),
+    (0x41, Kind::Taken(Stream::Out)),
+    (0x42, Kind::Taken(Stream::Err)),
+];
+
+impl Kind {
+    fn of(byte: u8) -> Option<Self> {
+        KINDS.iter().find(|(known, _)| *known == byte).map(|(_, kind)| *kind)
+    }
+
+    fn byte(self) -> u8 {
+        KINDS.iter().find(|(_, kind)| *kind == self).map_or(0, |(byte, _)| *byte)
+    }
+}
+
+/// Content of [`Kind::Hello`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Hello {
+    pub(super) protocol: u32,
+    /// Version of `agentd-keeper`.
+    pub(super) version: String,
+    /// Facts about the place. Another version may have another form of them.
+    #[serde(default)]
+    pub(super) host: serde_json::Value,
+}
+
+impl Hello {
+    /// Returns the facts about the place.
+    pub(super) fn host(&self) -> PlaceHost {
+        serde_json::from_value(self.host.clone()).unwrap_or_default()
+    }
+}
+
+/// Content of [`Kind::Begin`]. The times are those of [`crate::protocol::PlaceLine`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Begin {
+    pub(super) program: PlacedProgram,
+    pub(super) silence_ms: u64,
+    pub(super) grace_ms: u64,
+    pub(super) close_ms: u64,
+    pub(super) term_ms: u64,
+}
+
+/// Content of [`Kind::Running`].
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+pub(super) struct Running {
+    pub(super) pid: u32,
+}
+
+/// Content of [`Kind::Refused`].
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Refused {
+    /// Code of [`crate::protocol::PlaceReport::Refused`].
+    pub(super) code: String,
+    pub(super) message: String,
+}
+
+/// Content of [`Kind::Exited`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Exited {
+    pub(super) status: Option<i32>,
+    pub(super) signal: Option<i32>,
+    /// Number of other processes that were killed.
+    pub(super) killed: u32,
+    /// Whether output was dropped because the line was lost.
+    pub(super) cut: bool,
+}
+
+/// The received bytes are not frames.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WireError {
+    #[error("byte {0:#04x} is not the kind of a frame")]
+    Kind(u8),
+    #[error("a frame of {0} bytes is longer than the {MAX_FRAME} allowed")]
+    TooLong(u32),
+    #[error("a frame has an invalid content: {0}")]
+    Content(String),
+}
+
+/// Parses the JSON content of a frame.
+pub(super) fn parse<T: DeserializeOwned>(content: &[u8]) -> Result<T, WireError> {
+    serde_json::from_slice(content).map_err(|error| WireError::Content(error.to_string()))
+}
+
+/// Parses the number in a frame.
+pub(super) fn number(content: &[u8]) -> Result<u32, WireError> {
+    let bytes = content.try_into().map_err(|_| WireError::Content(format!("{} bytes for a number", content.len())))?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+/// Received bytes. Bytes of streams are returned as they arrive, and all other frames when they are complete.
+#[derive(Debug, Default)]
+pub(super) struct Incoming {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Stream of an incomplete frame, and the number of its bytes that have not come yet.
+    data: Option<(Stream, usize)>,
+    /// Size of the next read.
+    size: usize,
+    /// Whether the last read filled the buffer.
+    full: bool,
+}
+
+impl Incoming {
+    /// Reads with one read(2).
+    pub(super) fn read(&mut self, from: impl AsFd) -> io::Result<Read> {
+        self.make_room();
+        let room = self.buffer.len() - self.end;
+        let read = wait::read(from, &mut self.buffer[self.end..])?;
+        self.full = read == Read::Some(room);
+        if let Read::Some(n) = read {
+            self.end += n;
+            self.size = if self.full { LARGE } else { next_size(self.size, n) };
+        }
+        Ok(read)
+    }
+
+    /// Reports whether the last read filled the buffer, so that more bytes are probably available.
+    pub(super) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    /// Moves the unread bytes to the front, and makes room for the rest of the first frame.
+    fn make_room(&mut self) {
+        let unread = self.end - self.start;
+        let size = self.size.clamp(SMALL, LARGE);
+        // The pages of a large buffer get no memory before bytes come.
+        let needed = self.frame_length().unwrap_or(0).max(unread + size / 2).max(size);
+        if self.buffer.len() < needed || (unread == 0 && self.buffer.len() > needed) {
+            let mut buffer = vec![0; needed];
+            buffer[..unread].copy_from_slice(&self.buffer[self.start..self.end]);
+            self.buffer = buffer;
+        } else {
+            self.buffer.copy_within(self.start..self.end, 0);
+        }
+        (self.start, self.end) = (0, unread);
+    }
+
+    /// Returns the length of the frame of which an incomplete part is in the buffer, with its header.
+    fn frame_length(&self) -> Option<usize> {
+        let header: &[u8; HEADER] = self.buffer[self.start..self.end].first_chunk().filter(|_| self.data.is_none())?;
+        let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
+        Some(HEADER + length.min(MAX_FRAME) as usize)
+    }
+
+    /// Returns the next frame, or the available bytes of a stream, as a range of [`Incoming::bytes`]. The range is valid
+    /// until the next read.
+    pub(super) fn next(&mut self) -> Result<Option<(Kind, Range<usize>)>, WireError> {
+        loop {
+            if let Some((stream, left)) = self.data {
+                let n = left.min(self.end - self.start);
+                self.data = (left > n).then_some((stream, left - n));
+                if n > 0 {
+                    self.start += n;
+                    return Ok(Some((Kind::Data(stream), self.start - n..self.start)));
+                }
+                if left > 0 {
+                    return Ok(None);
+                }
+            }
+            let Some(header) = self.buffer[self.start..self.end].first_chunk::<HEADER>() else { return Ok(None) };
+            let kind = Kind::of(header[0]).ok_or(WireError::Kind(header[0]))?;
+            let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
+            if length > MAX_FRAME {
+                return Err(WireError::TooLong(length));
+            }
+            let content = self.start + HEADER..self.start + HEADER + length as usize;
+            if let Kind::Data(stream) = kind {
+                self.start = content.start;
+                self.data = Some((stream, length as usize));
+            } else if content.end <= self.end {
+                self.start = content.end;
+                return Ok(Some((kind, content)));
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Returns received bytes.
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        &self.buffer[range]
+    }
+
+    /// Overwrites received bytes with zeros.
+    pub(super) fn erase(&mut self, range: Range<usize>) {
+        self.buffer[range].zeroize();
+    }
+
+    /// Removes bytes that come before the first frame. Returns the first frame when it is complete. `noise` gets the
+    /// removed bytes.
+    pub(super) fn hello(&mut self, mut noise: impl FnMut(&[u8])) -> Option<Hello> {
+        loop {
+            let unread = &self.buffer[self.start..self.end];
+            let Some(at) = memchr::memmem::find(unread, MARKER) else {
+                // The last bytes may be the first ones of the marker.
+                let known = unread.len().saturating_sub(MARKER.len() - 1);
+                noise(&unread[..known]);
+                self.start += known;
+                return None;
+            };
+            noise(&unread[..at]);
+            self.start += at;
+            let unread = &unread[at..];
+            let rest = &unread[MARKER.len()..];
+            let header = rest.first_chunk::<HEADER>()?;
+            let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]) as usize;
+            if Kind::of(header[0]) == Some(Kind::Hello) && length <= LARGE {
+                let content = rest.get(HEADER..HEADER + length)?;
+                if let Ok(hello) = parse(content) {
+                    self.start += MARKER.len() + HEADER + length;
+                    return Some(hello);
+                }
+            }
+            // This marker belongs to other output.
+            noise(&unread[..1]);
+            self.start += 1;
+        }
+    }
+}
+
+/// Bytes to send. A frame and its header are contiguous, so that one write(2) sends both.
+#[derive(Debug, Default)]
+pub(super) struct Outgoing {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+    /// Size of the next read of a stream.
+    size: usize,
+    /// Whether the buffer has contained the environment of a program.
+    is_secret: bool,
+}
+
+impl Outgoing {
+    /// Returns the number of bytes that wait to be written.
+    pub(super) fn waiting(&self) -> usize {
+        self.end - self.start
+    }
+
+    /// Adds bytes that are not a frame.
+    pub(super) fn push_raw(&mut self, bytes: &[u8]) {
+        self.make_room(bytes.len());
+        self.buffer[self.end..self.end + bytes.len()].copy_from_slice(bytes);
+        self.end += bytes.len();
+    }
+
+    /// Adds a frame.
+    pub(super) fn push(&mut self, kind: Kind, content: &[u8]) {
+        self.push_raw(&header(kind, content.len()));
+        self.push_raw(content);
+    }
+
+    /// Adds a frame with JSON.
+    pub(super) fn push_json(&mut self, kind: Kind, content: &impl Serialize) -> io::Result<()> {
+        let content = serde_json::to_vec(content)?;
+        self.push(kind, &content);
+        Ok(())
+    }
+
+    /// Puts a frame that contains secrets before all others. The bytes are overwritten after they were sent.
+    pub(super) fn begin(&mut self, begin: &Begin) -> io::Result<()> {
+        let mut content = serde_json::to_vec(begin)?;
+        if content.len() > MAX_FRAME as usize {
+            content.zeroize();
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("the program, its arguments and its environment have more than {} MiB", MAX_FRAME >> 20),
+            ));
+        }
+        let early = std::mem::take(self);
+        self.make_room(content.len() + HEADER + early.waiting());
+        self.is_secret = true;
+        self.push(Kind::Begin, &content);
+        self.push_raw(&early.buffer[early.start..early.end]);
+        content.zeroize();
+        Ok(())
+    }
+
+    /// Adds a frame with the result of one read of a stream, of at most `most` bytes.
+    pub(super) fn fill(&mut self, stream: Stream, most: usize, from: impl AsFd) -> io::Result<Read> {
+        let size = self.size.clamp(SMALL, LARGE).min(most);
+        self.make_room(HEADER + size);
+        let content = self.end + HEADER;
+        let read = wait::read(from, &mut self.buffer[content..content + size])?;
+        if let Read::Some(n) = read {
+            self.buffer[self.end..content].copy_from_slice(&header(Kind::Data(stream), n));
+            self.end = content + n;
+            self.size = next_size(size, n);
+        }
+        Ok(read)
+    }
+
+    /// Makes room for this number of bytes behind the waiting ones.
+    fn make_room(&mut self, bytes: usize) {
+        let waiting = self.waiting();
+        if self.buffer.len() - self.end >= bytes {
+            return;
+        }
+        if self.buffer.len() >= waiting + bytes {
+            self.buffer.copy_within(self.start..self.end, 0);
+        } else {
+            let mut buffer = vec![0; (waiting + bytes).next_power_of_two()];
+            buffer[..waiting].copy_from_slice(&self.buffer[self.start..self.end]);
+            let mut old = std::mem::replace(&mut self.buffer, buffer);
+            if self.is_secret {
+                old.zeroize();
+            }
+        }
+        (self.start, self.end) = (0, waiting);
+    }
+
+    /// Writes as much as the file descriptor takes. Returns the number of written bytes.
+    pub(super) fn write(&mut self, to: impl AsFd) -> io::Result<usize> {
+        let mut written = 0;
+        while self.start < self.end {
+            match nix::unistd::write(&to, &self.buffer[self.start..self.end]) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => {
+                    self.start += n;
+                    written += n;
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return Ok(written),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        self.clear();
+        Ok(written)
+    }
+
+    /// Drops all bytes. Keeps no large buffer for a program that writes little.
+    pub(super) fn clear(&mut self) {
+        (self.start, self.end) = (0, 0);
+        if self.is_secret {
+            self.buffer.zeroize();
+            self.is_secret = false;
+        }
+        if self.size <= SMALL && self.buffer.len() > 2 * SMALL {
+            self.buffer = Vec::new();
+        }
+    }
+}
+
+fn header(kind: Kind, length: usize) -> [u8; HEADER] {
+    let [a, b, c, d] = u32::try_from(length).unwrap_or(u32::MAX).to_le_bytes();
+    [kind.byte(), a, b, c, d]
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Returns the frames that result from receiving the bytes in portions of these lengths. The bytes of a stream are
+    /// joined.
+    fn received(bytes: &[u8], portions: &[usize]) -> (Vec<u8>, Option<String>, Vec<(Kind, Vec<u8>)>) {
+        let (reader, writer) = std::io::pipe().unwrap();
+        crate::spawn::nonblocking(&reader).unwrap();
+        let (mut incoming, mut noise, mut version) = (Incoming::default(), Vec::new(), None);
+        let mut frames: Vec<(Kind, Vec<u8>)> = Vec::new();
+        let (mut at, mut portions) = (0, portions.iter().cycle());
+        while at < bytes.len() {
+            let end = (at + portions.next().unwrap()).min(bytes.len());
+            let mut out = Outgoing::default();
+            out.push_raw(&bytes[at..end]);
+            assert_eq!(out.write(&writer).unwrap(), end - at);
+            at = end;
+            while let Read::Some(_) = incoming.read(&reader).unwrap() {
+                if version.is_none() {
+                    version = incoming.hello(|bytes| noise.extend_from_slice(bytes)).map(|hello| hello.version);
+                }
+                if version.is_none() {
+                    continue;
+                }
+                while let Some((kind, range)) = incoming.next().unwrap() {
+                    let bytes = incoming.bytes(range).to_vec();
+                    match frames.last_mut() {
+                        Some((last, joined)) if *last == kind && matches!(kind, Kind::Data(_)) => joined.extend(bytes),
+                        _ => frames.push((kind, bytes)),
+                    }
+                }
+            }
+        }
+        (noise, version, frames)
+    }
+
+    fn hello() -> Hello {
+        Hello { protocol: PROTOCOL, version: "1.2.3".to_owned(), host: serde_json::to_value(PlaceHost::default()).unwrap() }
+    }
+
+    proptest! {
+        #[test]
+        fn frames_do_not_depend_on_the_size_of_reads(
+            noise in proptest::collection::vec(any::<u8>(), 0..200),
+            kinds in proptest::collection::vec((0..KINDS.len(), 1_usize..300), 0..12),
+            portions in proptest::collection::vec(1_usize..60, 1..10),
+        ) {
+            let mut out = Outgoing::default();
+            out.push_raw(&noise);
+            out.push_raw(MARKER);
+            out.push_json(Kind::Hello, &hello()).unwrap();
+            let mut expected: Vec<(Kind, Vec<u8>)> = Vec::new();
+            for (n, length) in kinds {
+                let (kind, bytes) = (KINDS[n].1, vec![u8::try_from(n).unwrap(); length]);
+                out.push(kind, &bytes);
+                match expected.last_mut() {
+                    Some((last, joined)) if *last == kind && matches!(kind, Kind::Data(_)) => joined.extend(bytes),
+                    _ => expected.push((kind, bytes)),
+                }
+            }
+            let bytes = &out.buffer[out.start..out.end];
+            let (skipped, version, frames) = received(bytes, &portions);
+            prop_assert_eq!(skipped, noise);
+            prop_assert_eq!(version.as_deref(), Some("1.2.3"));
+            prop_assert_eq!(frames, expected);
+        }
+    }
+
+    #[test]
+    fn each_kind_has_its_own_byte_and_none_begins_a_marker() {
+        for (byte, kind) in KINDS {
+            assert_eq!((Kind::of(byte), kind.byte()), (Some(kind), byte));
+            assert_eq!(KINDS.iter().filter(|(other, _)| *other == byte).count(), 1);
+            assert_ne!(byte, MARKER[0]);
+        }
+    }
+
+    #[test]
+    fn a_marker_in_the_noise_is_skipped() {
+        let mut out = Outgoing::default();
+        for noise in [MARKER, b"+ echo \x01agentd-enter 1\nmotd\n", MARKER, b"\x10\x02\0\0\0{]", MARKER] {
+            out.push_raw(noise);
+        }
+        let length = out.waiting() - MARKER.len();
+        out.push_json(Kind::Hello, &hello()).unwrap();
+        out.push(Kind::Beat, b"");
+        for portion in [1, 7, 1000] {
+            let (noise, version, frames) = received(&out.buffer[out.start..out.end], &[portion]);
+            assert_eq!((noise.len(), version.as_deref()), (length, Some("1.2.3")), "{portion}");
+            assert_eq!(frames, [(Kind::Beat, Vec::new())]);
+        }
+    }
+
+    #[test]
+    fn a_large_frame_is_whole_and_an_empty_piece_of_a_stream_is_nothing() {
+        let program = PlacedProgram { program: "x".repeat(10 << 20).into(), ..PlacedProgram::default() };
+        let begin = Begin { program, silence_ms: 1, grace_ms: 2, close_ms: 3, term_ms: 4 };
+        let (mut out, length) = (Outgoing::default(), 10 << 20);
+        out.push_raw(MARKER);
+        out.push_json(Kind::Hello, &hello()).unwrap();
+        out.push_json(Kind::Begin, &begin).unwrap();
+        out.push(Kind::Data(Stream::In), b"");
+        out.push(Kind::End(Stream::In), b"");
+        let (_, _, frames) = received(&out.buffer[out.start..out.end], &[60_000]);
+        let kinds: Vec<_> = frames.iter().map(|(kind, _)| *kind).collect();
+        assert_eq!(kinds, [Kind::Begin, Kind::End(Stream::In)]);
+        let begin: Begin = parse(&frames[0].1).unwrap();
+        assert_eq!((begin.program.program.as_bytes().len(), begin.term_ms), (length, 4));
+    }
+
+    #[test]
+    fn bytes_that_are_no_frame_are_refused() {
+        for (bytes, error) in [
+            (&b"motd\n"[..], WireError::Kind(b'm')),
+            (&[0x10, 0xff, 0xff, 0xff, 0xff][..], WireError::TooLong(u32::MAX)),
+        ] {
+            let mut incoming = Incoming::default();
+            let (reader, writer) = std::io::pipe().unwrap();
+            nix::unistd::write(&writer, bytes).unwrap();
+            incoming.read(&reader).unwrap();
+            assert_eq!(incoming.next().unwrap_err(), error);
+        }
+        assert!(number(b"12345").is_err() && parse::<Running>(b"{}").is_err());
+    }
+
+    #[test]
+    fn the_begin_precedes_earlier_bytes_and_is_overwritten_after_it_was_sent() {
+        let secret = "hunter2-hunter2";
+        let program = PlacedProgram { args: vec![secret.into()], ..PlacedProgram::default() };
+        let begin = Begin { program, silence_ms: 0, grace_ms: 0, close_ms: 0, term_ms: 0 };
+        let mut out = Outgoing::default();
+        out.push(Kind::Data(Stream::In), b"early");
+        out.begin(&begin).unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        out.write(&writer).unwrap();
+        let mut incoming = Incoming::default();
+        incoming.read(&reader).unwrap();
+        let (kind, range) = incoming.next().unwrap().unwrap();
+        assert_eq!(kind, Kind::Begin);
+        assert!(memchr::memmem::find(incoming.bytes(range.clone()), secret.as_bytes()).is_some());
+        incoming.erase(range);
+        let (kind, range) = incoming.next().unwrap().unwrap();
+        assert_eq!((kind, incoming.bytes(range)), (Kind::Data(Stream::In), &b"early"[..]));
+        for buffer in [&out.buffer, &incoming.buffer] {
+            assert_eq!(memchr::memmem::find(buffer, secret.as_bytes()), None);
+        }
+    }
+}
