@@ -17,6 +17,7 @@ use agentd_journal::Record;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use serde_json::value::{RawValue, to_raw_value};
+use zeroize::Zeroize as _;
 
 use crate::contents;
 use crate::enter;
@@ -28,6 +29,7 @@ use crate::mask::Mask;
 use crate::mute::{Mute, Verdict};
 use crate::os::{self, Family};
 use crate::output::concerns_the_session;
+use crate::place::agent::{self as placed, AgentPlace};
 use crate::protocol::{self, Fill, Hide, LaunchRecord, NewRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
 use crate::rate::Bucket;
 use crate::spawn::{self, Program, Spawned};
@@ -65,6 +67,8 @@ pub(crate) struct Agent {
     mute: Option<Mute>,
     /// Connection to journald, if the keeper runs as a systemd unit.
     journald: Option<Journald>,
+    /// Place on which the agent runs. The process is then the near side of the line.
+    pub(crate) place: Option<AgentPlace>,
 }
 
 /// Returns a line with the texts of its placeholders. `None` if it has no placeholder.
@@ -86,20 +90,29 @@ pub(crate) struct AgentProcess {
     pub(crate) spawned: Spawned,
     start_time: u64,
     isolation: Isolated,
+    /// Place of the agent, and the bytes that the near side gets first.
+    place: Option<(AgentPlace, Vec<u8>)>,
 }
 
 /// Starts the process of an agent.
-pub(crate) fn start(record: &LaunchRecord) -> io::Result<AgentProcess> {
-    let (spawned, isolation) = match &record.enclosure {
-        Some(enclosure) => {
-            let (spawned, missing) = enter::spawn(record, enclosure)?;
-            (spawned, Isolated { level: Isolation::Guard, missing })
+pub(crate) fn start(session: &str, record: &LaunchRecord) -> io::Result<AgentProcess> {
+    let (mut isolation, mut place) = (Isolated::default(), None);
+    let spawned = match (&record.place, &record.enclosure) {
+        (Some(way), _) => {
+            let started = placed::start(session, record, way)?;
+            place = Some((started.place, started.first));
+            started.spawned
         }
-        None => (spawn_open(record)?, Isolated::default()),
+        (None, Some(enclosure)) => {
+            let (spawned, missing) = enter::spawn(record, enclosure)?;
+            isolation = Isolated { level: Isolation::Guard, missing };
+            spawned
+        }
+        (None, None) => spawn_open(record)?,
     };
     // The process is not reaped yet, so it has a start time even if it has exited.
     let start_time = os::start_time(spawned.pid).unwrap_or_default();
-    Ok(AgentProcess { spawned, start_time, isolation })
+    Ok(AgentProcess { spawned, start_time, isolation, place })
 }
 
 /// Starts the agent, or takes over the process that was kept warm. Returns it with its `agent.started` record.
@@ -110,10 +123,11 @@ pub(crate) fn launch(
 ) -> io::Result<(Agent, AgentStarted)> {
     let kept = warm.and_then(|warm| warm.hand_over(record));
     let is_warm = kept.is_some();
-    let AgentProcess { spawned, start_time, isolation } = match kept {
+    let AgentProcess { spawned, start_time, isolation, place } = match kept {
         Some(process) => process,
-        None => start(record)?,
+        None => start(session, record)?,
     };
+    let (place, first) = place.unzip();
     let started = AgentStarted {
         launch: record.launch,
         pid: spawned.pid.unsigned_abs(),
@@ -127,7 +141,7 @@ pub(crate) fn launch(
         pid: spawned.pid,
         family: Family::led_by(spawned.pid, Some((SESSION_VARIABLE, session.as_bytes()))),
         exit: None,
-        stdin: Stdin { pipe: spawned.stdin, queue: Vec::new(), sent: 0, closing: false },
+        stdin: Stdin::new(spawned.stdin, first.unwrap_or_default()),
         stdout: Output::new(spawned.stdout, record.max_line, record.output_rate),
         stderr: Output::new(spawned.stderr, STDERR_LINE, None),
         flood: Flood::new(record.stderr_rate.unwrap_or(STDERR_RATE), Instant::now()),
@@ -135,6 +149,7 @@ pub(crate) fn launch(
         fills: record.fills.clone(),
         mute: None,
         journald: record.is_unit.then(|| Journald::connect(session)).flatten(),
+        place,
     };
     Ok((agent, started))
 }
@@ -363,9 +378,23 @@ pub(crate) struct Stdin {
     sent: usize,
     /// Whether the pipe is closed when the queue is empty.
     closing: bool,
+    /// Whether the queue is overwritten before its memory is released.
+    is_secret: bool,
 }
 
 impl Stdin {
+    /// Makes a stdin that gets these bytes first.
+    fn new(pipe: Option<OwnedFd>, first: Vec<u8>) -> Self {
+        Self { pipe, is_secret: !first.is_empty(), queue: first, sent: 0, closing: false }
+    }
+
+    fn empty(&mut self) {
+        if std::mem::take(&mut self.is_secret) {
+            self.queue.zeroize();
+        }
+        (self.queue, self.sent) = (Vec::new(), 0);
+    }
+
     /// Returns the pipe if bytes wait to be written.
     pub(crate) fn wanting(&self) -> Option<&OwnedFd> {
         self.pipe.as_ref().filter(|_| self.sent < self.queue.len())
@@ -409,7 +438,7 @@ impl Stdin {
             }
         }
         if self.wanting().is_none() {
-            (self.queue, self.sent) = (Vec::new(), 0);
+            self.empty();
             if self.closing {
                 self.pipe = None;
             }
@@ -427,7 +456,8 @@ impl Stdin {
 
     /// Closes the pipe at once and discards the queue.
     pub(crate) fn abandon(&mut self) {
-        (self.pipe, self.queue, self.sent) = (None, Vec::new(), 0);
+        self.pipe = None;
+        self.empty();
     }
 }
 

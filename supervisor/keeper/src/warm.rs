@@ -38,7 +38,10 @@ pub(crate) struct WarmAgent {
 impl WarmAgent {
     /// Starts the agent and sends it the first request.
     pub(crate) fn start(session: &str, record: Box<LaunchRecord>) -> io::Result<Self> {
-        let process = agent::start(&record)?;
+        if record.place.is_some() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "no agent is kept warm on a place"));
+        }
+        let process = agent::start(session, &record)?;
         let warm = Self {
             family: Family::led_by(process.spawned.pid, Some((SESSION_VARIABLE, session.as_bytes()))),
             watch: Watch::new(record.limits, Instant::now()),

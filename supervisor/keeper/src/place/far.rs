@@ -24,23 +24,19 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::time::{Duration, Instant};
 
-use agentd_api::ByteString;
 use nix::poll::PollFlags;
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::{AccessFlags, Pid, access, dup2_stdin, dup2_stdout};
+use nix::sys::signal::Signal;
+use nix::unistd::{dup2_stdin, dup2_stdout};
 
-use super::flow::{Sink, Source, take};
+use super::flow::take;
 use super::line::Line;
-use super::wire::{self, Begin, Exited, Hello, Kind, MARKER, PROTOCOL, Refused, Running, Stream};
+use super::program::Program;
+use super::wire::{self, Begin, Exited, Hello, Kind, MARKER, PROTOCOL, Running, Stream};
 use super::{Events, PlaceError, Waits, host, outer, setup};
-use crate::os::{self, Family};
-use crate::protocol::{PlacedProgram, SESSION_VARIABLE, Variable};
+use crate::os;
 use crate::signals::Signals;
-use crate::spawn::{self, Spawned};
 use crate::wait::Read;
 use crate::{private, tree};
 
@@ -50,8 +46,6 @@ const FIRST: Duration = Duration::from_secs(60);
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of bytes that are read after the kill. A process that survived it may write forever.
 const DRAIN: usize = 64 << 20;
-/// Directories of a program without a variable `PATH`, as for execvp(3).
-const USUAL_PATH: &[u8] = b"/bin:/usr/bin";
 /// Exit statuses.
 const REFUSED: u8 = 126;
 const LOST: u8 = 255;
@@ -144,22 +138,6 @@ struct Far {
     is_cut: bool,
     /// Exit status of this process.
     end: Option<u8>,
-}
-
-/// The started program.
-struct Program {
-    pid: i32,
-    family: Family,
-    exit: Option<ExitStatus>,
-    /// Whether the program may be a launcher that exits before the agent.
-    is_agent: bool,
-    /// Whether the started process has exited before the agent.
-    is_outlived: bool,
-    stdin: Sink,
-    stdout: Source,
-    stderr: Source,
-    killed: u32,
-    drained: usize,
 }
 
 impl Far {
@@ -328,29 +306,15 @@ impl Far {
     fn begin(&mut self, mut begin: Begin) {
         self.line.expect(begin.silence_ms);
         let duration = Duration::from_millis;
-        self.times = Times {
-            grace: duration(begin.grace_ms),
-            close: duration(begin.close_ms),
-            term: duration(begin.term_ms),
-        };
-        let started = start(&begin.program);
+        self.times =
+            Times { grace: duration(begin.grace_ms), close: duration(begin.close_ms), term: duration(begin.term_ms) };
+        let started = Program::start(&begin.program);
         begin.program.zeroize();
         let said = match started {
-            Ok(spawned) => {
-                let mark = begin.program.session.as_ref().map(|session| (SESSION_VARIABLE, session.as_bytes()));
-                self.program = Some(Program {
-                    pid: spawned.pid,
-                    family: Family::led_by(spawned.pid, mark),
-                    exit: None,
-                    is_agent: begin.program.session.is_some(),
-                    is_outlived: false,
-                    stdin: Sink::new(spawned.stdin),
-                    stdout: Source::new(Stream::Out, spawned.stdout),
-                    stderr: Source::new(Stream::Err, spawned.stderr),
-                    killed: 0,
-                    drained: 0,
-                });
-                self.line.say_json(Kind::Running, &Running { pid: spawned.pid.unsigned_abs() })
+            Ok(program) => {
+                let running = Running { pid: program.pid.unsigned_abs() };
+                self.program = Some(program);
+                self.line.say_json(Kind::Running, &running)
             }
             Err(refused) => {
                 (self.end, self.stage) = (Some(REFUSED), Stage::Farewell(None));
@@ -519,84 +483,4 @@ impl Far {
         (program.killed, program.drained) = (killed.others, 0);
         self.stage = Stage::Draining;
     }
-}
-
-impl Program {
-    /// Sends a signal to the process group. If the started process is gone, sends it to each process of the tree.
-    fn signal(&mut self, signal: Signal) {
-        if self.exit.is_none() {
-            // The process is not reaped yet, so the id of its group is still in use by this group.
-            let _ = killpg(Pid::from_raw(self.pid), signal);
-        } else {
-            tree::signal(&mut self.family, signal);
-        }
-    }
-}
-
-/// Starts the program in its directory.
-fn start(program: &PlacedProgram) -> Result<Spawned, Refused> {
-    let refused = |code: &str, message| Refused { code: code.to_owned(), message };
-    check_directory(&program.directory).map_err(|message| refused("directory", message))?;
-    let own = ByteString::from("agentd-keeper");
-    let (path, arg0) = if program.program.as_bytes().is_empty() {
-        let path = os::own_program().map_err(|error| refused("not-executed", error.to_string()))?;
-        (path.into_os_string().into(), Some(&own))
-    } else {
-        let path = find(program).map_err(|message| refused("not-executed", message))?;
-        let arg0 = (path != program.program).then_some(&program.program);
-        (path, arg0)
-    };
-    let started = spawn::spawn(&spawn::Program {
-        path: &path,
-        arg0,
-        args: &program.args,
-        environment: &program.environment,
-        directory: &program.directory,
-        stdin: true,
-        inherit: [None; 3],
-        terminal: None,
-        inherits: program.inherits(),
-        traced: false,
-    });
-    started.map_err(|error| refused("not-executed", error.to_string()))
-}
-
-/// Changes to the directory and back. There is no other directory in its place.
-fn check_directory(directory: &ByteString) -> Result<(), String> {
-    let path = Path::new(directory.as_os_str());
-    if !path.is_absolute() {
-        return Err(format!("the directory {directory:?} is not an absolute path"));
-    }
-    let failed = |error: io::Error| format!("cannot enter the directory {directory:?}: {error}");
-    std::env::set_current_dir(path).map_err(failed)?;
-    // This process must not keep a file system in use.
-    std::env::set_current_dir("/").map_err(failed)
-}
-
-/// Returns the path of the program. A name without `/` is looked up like execvp(3) does, in the program's own `PATH`.
-fn find(program: &PlacedProgram) -> Result<ByteString, String> {
-    let name = &program.program;
-    if name.as_bytes().contains(&b'/') {
-        return Ok(name.clone());
-    }
-    let is_path = |variable: &&Variable| variable.name.as_bytes() == b"PATH";
-    let value = program.environment.iter().rev().find(is_path).map(|variable| variable.value.as_bytes());
-    let directory = Path::new(program.directory.as_os_str());
-    let mut forbidden = None;
-    for part in value.unwrap_or(USUAL_PATH).split(|byte| *byte == b':') {
-        // An empty part is the working directory.
-        let path: PathBuf = directory.join(ByteString::from(part).as_os_str()).join(name.as_os_str());
-        if !path.is_file() {
-            continue;
-        }
-        if access(&path, AccessFlags::X_OK).is_ok() {
-            return Ok(path.into_os_string().into());
-        }
-        forbidden.get_or_insert(path);
-    }
-    Err(match (forbidden, value) {
-        (Some(path), _) => format!("cannot execute {}: permission denied", path.display()),
-        (None, Some(_)) => format!("cannot find the program {name:?} in the directories of PATH"),
-        (None, None) => format!("cannot find the program {name:?}: the environment has no PATH"),
-    })
 }

@@ -208,7 +208,10 @@ impl Sink {
 }
 
 /// Takes over a standard file descriptor of this process, and puts `/dev/null` in its place. The copy does not block.
-pub(super) fn take(standard: impl AsFd, replace: impl FnOnce(&std::fs::File) -> nix::Result<()>) -> io::Result<OwnedFd> {
+pub(super) fn take(
+    standard: impl AsFd,
+    replace: impl FnOnce(&std::fs::File) -> nix::Result<()>,
+) -> io::Result<OwnedFd> {
     let own = standard.as_fd().try_clone_to_owned()?;
     let null = std::fs::File::options().read(true).write(true).open("/dev/null")?;
     replace(&null)?;

@@ -13,6 +13,7 @@
 //!
 //! This module starts no jobs of an engine and follows no queue. The command line of the client comes from the daemon.
 
+pub(crate) mod agent;
 mod client;
 pub mod far;
 mod flow;
@@ -20,6 +21,7 @@ mod host;
 mod line;
 pub mod near;
 mod outer;
+mod program;
 mod wire;
 
 use std::io;

@@ -558,12 +558,7 @@ impl Near {
     }
 
     /// Passes on output until the condition is met or the time has come. SIGTERM ends the wait if `yields`.
-    fn linger(
-        &mut self,
-        until: Option<Instant>,
-        yields: bool,
-        is_done: impl Fn(&Self) -> bool,
-    ) -> io::Result<()> {
+    fn linger(&mut self, until: Option<Instant>, yields: bool, is_done: impl Fn(&Self) -> bool) -> io::Result<()> {
         // Bytes for the program are of no use any more.
         self.stdin.forget();
         while !is_done(self) && until.is_none_or(|until| until > Instant::now()) {

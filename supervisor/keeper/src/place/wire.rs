@@ -480,7 +480,11 @@ mod tests {
     }
 
     fn hello() -> Hello {
-        Hello { protocol: PROTOCOL, version: "1.2.3".to_owned(), host: serde_json::to_value(PlaceHost::default()).unwrap() }
+        Hello {
+            protocol: PROTOCOL,
+            version: "1.2.3".to_owned(),
+            host: serde_json::to_value(PlaceHost::default()).unwrap(),
+        }
     }
 
     proptest! {

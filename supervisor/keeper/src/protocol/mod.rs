@@ -151,7 +151,7 @@ pub struct VisibleDirectory {
 
 impl LaunchRecord {
     /// Reports whether both records start equal processes and send them an equal first request. The values that only
-    /// the keeper uses may differ, for example limits and masked secrets.
+    /// the keeper uses may differ, for example limits and masked secrets. No agent is kept warm on a place.
     pub fn starts_like(&self, other: &Self) -> bool {
         let process = |of: &Self| (of.program.clone(), of.args.clone(), of.directory.clone(), of.is_unit);
         let request = |of: &Self| of.initialize.as_ref().map(|line| line.get().to_owned());
@@ -159,12 +159,15 @@ impl LaunchRecord {
             && self.environment == other.environment
             && self.attributes == other.attributes
             && self.enclosure == other.enclosure
+            && self.place.is_none()
+            && other.place.is_none()
             && request(self) == request(other)
     }
 
     /// Overwrites the environment's values and the secrets with zeros when they are no longer needed.
     pub fn zeroize(&mut self) {
-        let values = self.environment.iter_mut().map(|variable| &mut variable.value);
+        let way = self.place.as_mut().map(|way| &mut way.environment).into_iter().flatten();
+        let values = self.environment.iter_mut().chain(way).map(|variable| &mut variable.value);
         values.chain(&mut self.secrets).for_each(|value| value.0.zeroize());
     }
 }

@@ -14,32 +14,33 @@
 //! - `keeper.stop.before`: an orderly stop is impossible, so the tree is killed at once.
 //! - `keeper.end.recorded`: the daemon cannot be notified.
 
+mod end;
+mod placed;
+
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
-use agentd_api::event::{AgentExited, Body, Exceeded};
+use agentd_api::event::{Body, Exceeded};
 use agentd_caller::Caller;
 use agentd_fault::Point;
 use agentd_journal::{AppendError, Record, ReserveUse};
 use nix::poll::{PollFd, PollFlags};
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
 
 use crate::agent::{self, Agent};
 use crate::cgroup::Memory;
 use crate::connection::Connection;
 use crate::door::Door;
 use crate::log::Log;
-use crate::machine::{Action, IDLE, Input, KeeperState, Machine};
+use crate::machine::{Action, Input, KeeperState, Machine};
 use crate::os;
+use crate::place::agent::AgentPlace;
 use crate::protocol::{
     Append, Appended, FromKeeper, Hello, HoldArgs, LaunchRecord, PROTOCOL, StopTimes, Tail, ToKeeper,
 };
 use crate::signals::Signals;
-use crate::texts::{ended, for_want_of_memory, killed};
+use crate::texts::killed;
 use crate::tree;
 use crate::wait::{self, Read};
 use crate::warm::WarmAgent;
@@ -129,6 +130,7 @@ impl<'a> Keeper<'a> {
             self.note_signals();
             self.write_stdin();
             self.note_heirs();
+            self.read_place();
             self.read_agent();
             self.note_times();
             self.serve();
@@ -159,6 +161,9 @@ impl<'a> Keeper<'a> {
         if let Some(agent) = &self.agent {
             until.extend([agent.mute_ends(), agent.flood_due(now)]);
             fds.extend(agent.stdin.wanting().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+            fds.extend(
+                agent.place.iter().filter_map(AgentPlace::pipe).map(|pipe| PollFd::new(pipe, PollFlags::POLLIN)),
+            );
             if self.machine.state() == KeeperState::Outlived {
                 fds.extend(agent.stdin.pipe().map(|pipe| PollFd::new(pipe.as_fd(), PollFlags::empty())));
             }
@@ -422,7 +427,8 @@ impl<'a> Keeper<'a> {
                 let sent = sent.map(|line| Record { kind: "agent.in", data: line });
                 let records = [Record { kind: started.kind(), data: &started.to_data() }];
                 self.log.write(&records.into_iter().chain(sent).collect::<Vec<_>>());
-                self.watch = Watch::new(record.limits, Instant::now());
+                // The limits are those of this machine.
+                self.watch = record.place.is_none().then(|| Watch::new(record.limits, Instant::now())).flatten();
                 (FromKeeper::Launched { pid }, Some(Input::Launched))
             }
             Err(error) => {
@@ -478,6 +484,7 @@ impl<'a> Keeper<'a> {
     }
 
     fn input(&mut self, input: Input) {
+        let input = self.with_time_for_place(input);
         let actions = self.machine.on(input);
         self.act(actions);
     }
@@ -495,88 +502,6 @@ impl<'a> Keeper<'a> {
                 Action::Terminate => self.terminate(),
                 Action::End => self.end(),
                 Action::Quit => self.over = true,
-            }
-        }
-    }
-
-    /// Sends SIGTERM to the agent's process group. If the leader is gone, sends SIGTERM to each remaining process of
-    /// the tree.
-    fn terminate(&mut self) {
-        let Some(agent) = &mut self.agent else { return };
-        agent.stdin.abandon();
-        if agent.exit.is_none() {
-            // The leader is not reaped yet, so the process group id is still in use by this group.
-            let _ = killpg(Pid::from_raw(agent.pid), Signal::SIGTERM);
-        } else {
-            tree::signal(&mut agent.family, Signal::SIGTERM);
-        }
-    }
-
-    fn end(&mut self) {
-        let mut exited = AgentExited {
-            launch: self.args.launch,
-            status: None,
-            signal: None,
-            exec_error: self.exec_error.take(),
-            killed: 0,
-            requested: self.machine.requested(),
-            reason: self.reason.take(),
-            exceeded: self.exceeded.take(),
-        };
-        (self.watch, self.warm) = (None, None);
-        if let Some(agent) = &mut self.agent {
-            let (pid, exit) = (agent.pid, &mut agent.exit);
-            exited.killed = tree::kill(pid, &mut agent.family, |ended, status| {
-                if ended == pid {
-                    *exit = Some(status);
-                }
-            })
-            .others;
-            exited.status = exit.and_then(|status| status.code());
-            exited.signal = exit.and_then(|status| status.signal());
-            if let Some(memory) = self.memory.as_mut().filter(|_| !exited.requested && exited.reason.is_none())
-                && exited.status != Some(0)
-                && memory.ran_out(Instant::now())
-            {
-                (exited.exceeded, exited.reason) = (Some(Exceeded::Memory), Some(for_want_of_memory(memory)));
-            }
-            agent.stdin.abandon();
-            let mut left = DRAIN;
-            while left > 0 && matches!(agent.read_stdout(&mut self.log, false, false), Read::Some(_)) {
-                left -= 1;
-            }
-            agent.read_stdout(&mut self.log, true, false);
-            let mut left = DRAIN;
-            while left > 0 && matches!(agent.read_stderr(&mut self.log, false), Read::Some(_)) {
-                left -= 1;
-            }
-            agent.read_stderr(&mut self.log, true);
-            agent.unmute(&mut self.log);
-            agent.remark(&ended(&exited));
-        } else if exited.exec_error.is_none() {
-            if exited.requested {
-                // The keeper was stopped before it had an agent. The launch continues with another keeper, which
-                // records the end.
-                self.ended = true;
-                return self.record_end();
-            }
-            exited.exec_error = Some(format!("no daemon requested a launch within {} s", IDLE.as_secs()));
-        }
-        let exited = Body::AgentExited(exited);
-        let record = [Record { kind: exited.kind(), data: &exited.to_data() }];
-        match agentd_fault::at(Point::KeeperEndKilled) {
-            Ok(()) => self.log.write(&record),
-            Err(_) => self.log.defer(&record),
-        }
-        self.ended = true;
-        self.record_end();
-    }
-
-    fn record_end(&mut self) {
-        if self.log.finish() {
-            match agentd_fault::at(Point::KeeperEndRecorded) {
-                Ok(()) => self.input(Input::Recorded),
-                Err(_) => self.over = true,
             }
         }
     }

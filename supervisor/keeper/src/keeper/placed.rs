@@ -1,0 +1,87 @@
+//! An agent on a place: the reports of the near side become records, and its end becomes that of the agent.
+
+use agentd_api::event::{AgentExited, Body, PlaceChanged, PlaceHost, PlaceState};
+
+use super::Keeper;
+use crate::machine::Input;
+use crate::place::agent::{AgentPlace, CANCEL_MS, PASS_ON_MS};
+use crate::protocol::{PlaceReport, StopTimes};
+
+impl Keeper<'_> {
+    /// Reads the reports of the near side, and records that the agent runs. The record precedes all output, because the
+    /// near side reports before it passes output on.
+    pub(super) fn read_place(&mut self) {
+        let Some(place) = self.agent.as_mut().and_then(|agent| agent.place.as_mut()) else { return };
+        let Some(host) = place.read() else { return };
+        let changed = changed(self.args.launch, place, PlaceState::Running, None, Some(host));
+        self.log.write_body(&changed);
+    }
+
+    /// Gives the near side time to cancel a start, or to pass SIGTERM on.
+    pub(super) fn with_time_for_place(&self, input: Input) -> Input {
+        let Some(place) = self.agent.as_ref().and_then(|agent| agent.place.as_ref()) else { return input };
+        let least = |times: StopTimes| StopTimes {
+            close_ms: times.close_ms.max(if place.has_entered { 0 } else { CANCEL_MS }),
+            term_ms: times.term_ms.max(PASS_ON_MS),
+        };
+        match input {
+            Input::Stop(times) => Input::Stop(least(times)),
+            Input::GiveUp(times) => Input::GiveUp(least(times)),
+            input => input,
+        }
+    }
+}
+
+fn changed(
+    launch: u64,
+    place: &AgentPlace,
+    state: PlaceState,
+    message: Option<String>,
+    host: Option<PlaceHost>,
+) -> Body {
+    let place = place.name.clone();
+    Body::PlaceChanged(Box::new(PlaceChanged { launch, place, state, reason: None, message, job: None, host }))
+}
+
+/// Completes the end of an agent by the last report of the near side. Returns a record that precedes `agent.exited`.
+pub(super) fn complete(place: &AgentPlace, exited: &mut AgentExited) -> Option<Body> {
+    let is_own = exited.requested || exited.reason.is_some();
+    // The processes that were killed here are those of the line.
+    exited.killed = 0;
+    match &place.last {
+        Some(PlaceReport::Ended { killed, .. }) => {
+            exited.killed = *killed;
+            None
+        }
+        Some(PlaceReport::Refused { code, message }) => {
+            (exited.status, exited.signal) = (None, None);
+            exited.exec_error = Some(message.clone()).filter(|_| !(is_own && code == "cancelled"));
+            None
+        }
+        Some(PlaceReport::Lost { message }) => Some(lost(place, exited, message.clone())),
+        // A killed near side is the usual end of an agent that does not obey.
+        Some(PlaceReport::Running(_)) | None if is_own => None,
+        Some(PlaceReport::Running(_)) | None => {
+            let how = match (exited.status, exited.signal) {
+                (Some(status), _) => format!("ended with status {status}"),
+                (None, Some(signal)) => format!("was ended by signal {signal}"),
+                (None, None) => "ended with an unknown status".to_owned(),
+            };
+            let message = format!("the process agentd-keeper place {how}");
+            if place.has_entered {
+                return Some(lost(place, exited, message));
+            }
+            (exited.status, exited.signal, exited.exec_error) = (None, None, Some(message));
+            None
+        }
+    }
+}
+
+/// Notes that the status of the agent is unknown because the line was lost.
+fn lost(place: &AgentPlace, exited: &mut AgentExited, message: String) -> Body {
+    (exited.status, exited.signal) = (None, None);
+    if !exited.requested && exited.reason.is_none() {
+        exited.reason = Some(place.lost(&message));
+    }
+    changed(exited.launch, place, PlaceState::Lost, Some(message), None)
+}
