@@ -29,6 +29,12 @@ impl Signals {
         Self::install_with(&[Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT])
     }
 
+    /// Blocks these signals until they are installed.
+    pub(crate) fn block() -> io::Result<()> {
+        let signals = [Signal::SIGCHLD, Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT];
+        Ok(SigSet::from_iter(signals).thread_block()?)
+    }
+
     #[allow(unsafe_code, reason = "nix cannot know that ignoring a signal installs no handler")]
     fn install_with(ending: &[Signal]) -> io::Result<Self> {
         for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGPIPE, Signal::SIGXFSZ] {

@@ -1,8 +1,11 @@
 //! Tests of the keeper as a process, with its frames, its journal, and the processes and files after its end.
 
+mod enter;
 mod faults;
 mod fixture;
 mod limits;
+mod place;
+mod placed;
 mod replay;
 mod run;
 mod socket;

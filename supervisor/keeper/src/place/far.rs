@@ -363,8 +363,10 @@ impl Far {
                 }
             });
             if program.exit.is_some() {
-                let has_heirs = others && program.stdin.is_held() && program.stdout.fd().is_some();
-                program.is_outlived |= was_alive && program.is_agent && is_free;
+                let is_held = program.stdin.is_held();
+                program.is_outlived |= was_alive && program.is_agent && is_free && is_held;
+                // After the end of stdin, such an agent ends by itself.
+                let has_heirs = others && (is_held || program.stdin.is_closing()) && program.stdout.fd().is_some();
                 if !(program.is_outlived && has_heirs) {
                     self.end_tree();
                 }
@@ -472,7 +474,6 @@ impl Far {
         if matches!(self.stage, Stage::Draining | Stage::Farewell(_)) {
             return;
         }
-        program.stdin.abandon();
         let Program { pid, family, exit, .. } = program;
         let leader = *pid;
         let killed = tree::kill(leader, family, |pid, status| {
@@ -481,6 +482,7 @@ impl Far {
             }
         });
         (program.killed, program.drained) = (killed.others, 0);
+        program.stdin.abandon();
         self.stage = Stage::Draining;
     }
 }

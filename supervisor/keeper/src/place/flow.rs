@@ -130,6 +130,11 @@ impl Sink {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
+    /// Reports whether this side closes the stream.
+    pub(super) fn is_closing(&self) -> bool {
+        self.is_closing
+    }
+
     /// Reports whether any process can read the bytes. For a pipe without a reader, poll(2) reports POLLERR.
     pub(super) fn is_held(&self) -> bool {
         let Some(fd) = &self.fd else { return false };

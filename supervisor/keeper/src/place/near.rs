@@ -31,7 +31,7 @@ use nix::unistd::{dup2_stdin, dup2_stdout};
 use super::client::{self, Process, Tail, with_words};
 use super::flow::{Sink, Source, take};
 use super::line::Line;
-use super::wire::{self, Begin, Exited, Hello, Incoming, Kind, PROTOCOL, Refused, Running, Stream};
+use super::wire::{self, Begin, Exited, Hello, Incoming, Kind, PROTOCOL, Refused, Running, Stream, WORD};
 use super::{Events, PlaceError, Waits, setup};
 use crate::os::{self, Family};
 use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};
@@ -466,10 +466,23 @@ impl Near {
         // The last lines of stderr may explain the end.
         self.pass();
         let mut why = format!("its client {}", self.client.describe());
-        if self.state == State::Calling && self.client.tail.words().is_empty() {
-            why = with_words(why, &self.noise.tail.words());
+        if self.state == State::Calling {
+            why += &self.noise_words();
         }
         self.lose(CLIENT_FAILED, why);
+    }
+
+    /// Returns the end of a message about a far side that has not answered: the last output of the client.
+    fn noise_words(&mut self) -> String {
+        self.noise.tail.add(self.line.incoming.unread());
+        let words = self.noise.tail.words();
+        if words.contains(WORD) {
+            "; it changes the bytes of agentd-keeper, as a terminal does: let it use no terminal".to_owned()
+        } else if self.client.tail.words().is_empty() {
+            with_words(String::new(), &words)
+        } else {
+            String::new()
+        }
     }
 
     fn note_times(&mut self) {
@@ -482,10 +495,9 @@ impl Near {
         } else if let Some(limit) = self.way.enter_ms.filter(|_| self.state == State::Calling)
             && self.called.checked_add(Duration::from_millis(limit)).is_some_and(|at| at <= now)
         {
-            let words = self.client.tail.words();
-            let words = if words.is_empty() { self.noise.tail.words() } else { words };
             let why = format!("agentd-keeper did not answer within {}", seconds(limit));
-            self.lose(NO_ANSWER, with_words(why, &words));
+            let why = with_words(why, &self.client.tail.words()) + &self.noise_words();
+            self.lose(NO_ANSWER, why);
         }
     }
 

@@ -27,6 +27,8 @@ use crate::tree;
 /// `inner` gets a pipe that ends when the outer process does.
 pub(super) fn surround(inner: impl FnOnce(OwnedFd) -> Result<u8, PlaceError>) -> Result<u8, PlaceError> {
     let (outer_ends, outer_lives) = io::pipe().map_err(setup("open a pipe"))?;
+    // A signal waits until the process has its own handlers.
+    Signals::block().map_err(setup("receive signals"))?;
     match os::fork().map_err(setup("start the inner process"))? {
         None => {
             drop(outer_lives);

@@ -24,6 +24,8 @@ use crate::wait::{self, Read};
 
 /// First bytes of the far side. The control character keeps an echo of a command line from being taken for it.
 pub(super) const MARKER: &[u8] = b"\x01agentd-enter 1\n";
+/// Part of the marker that is left if a terminal or a filter changes it.
+pub(super) const WORD: &str = "agentd-enter";
 /// Version of this format.
 pub(super) const PROTOCOL: u32 = 1;
 /// Maximum number of bytes of a stream that were sent and that the receiver has not passed on yet.
@@ -274,6 +276,11 @@ impl Incoming {
     /// Returns received bytes.
     pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
         &self.buffer[range]
+    }
+
+    /// Returns the received bytes that are not part of a frame yet.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
     }
 
     /// Overwrites received bytes with zeros.
