@@ -95,11 +95,14 @@ impl Far {
     /// Returns the next frame that is not a beat.
     fn frame(&mut self) -> Option<(u8, Vec<u8>)> {
         loop {
-            let (mut header, stdout) = ([0; 5], self.stdout.as_mut().unwrap());
-            match stdout.read_exact(&mut header) {
-                Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return None,
-                read => read.unwrap(),
+            let (mut header, stdout) = ([b'\n', 0, 0, 0, 0], self.stdout.as_mut().unwrap());
+            // Line ends follow frames, because some engines pass on whole lines only.
+            while header[0] == b'\n' {
+                if stdout.read(&mut header[..1]).unwrap() == 0 {
+                    return None;
+                }
             }
+            stdout.read_exact(&mut header[1..]).unwrap();
             let mut content = vec![0; u32::from_le_bytes(header[1..].try_into().unwrap()) as usize];
             stdout.read_exact(&mut content).unwrap();
             if header[0] != BEAT {

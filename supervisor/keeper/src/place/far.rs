@@ -31,9 +31,10 @@ use nix::sys::signal::Signal;
 use nix::unistd::{dup2_stdin, dup2_stdout};
 
 use super::flow::take;
+use super::frames::{Begin, Exited, Hello, Kind, MARKER, PROTOCOL, Running, Stream};
 use super::line::Line;
 use super::program::Program;
-use super::wire::{self, Begin, Exited, Hello, Kind, MARKER, PROTOCOL, Running, Stream};
+use super::wire;
 use super::{Events, PlaceError, Waits, host, outer, setup};
 use crate::os;
 use crate::signals::Signals;

@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 
-use super::wire::{Kind, Outgoing, Stream, WINDOW};
+use super::frames::{Kind, Stream, WINDOW};
+use super::wire::Outgoing;
 use crate::os;
 use crate::wait::{self, Read};
 

@@ -10,7 +10,8 @@ use nix::poll::{PollFd, PollFlags};
 use serde::Serialize;
 
 use super::flow::widen;
-use super::wire::{Begin, Incoming, Kind, Outgoing};
+use super::frames::{Begin, Kind};
+use super::wire::{Incoming, Outgoing};
 use crate::spawn::nonblocking;
 use crate::wait::Read;
 

@@ -7,7 +7,7 @@
 //!
 //! The near side ([`near`]) is a process in place of the program: it has the program's stdin, stdout and stderr, and it
 //! ends like the program. The far side ([`far`]) is the program's parent. It ends the whole tree when the program exits
-//! and when the line is lost. The modules `wire`, `line` and `flow` are common to both sides.
+//! and when the line is lost. The modules `frames`, `wire`, `line` and `flow` are common to both sides.
 //!
 //! Nothing of the program is on a command line or in an environment of the way: it is the first frame to the far side.
 //!
@@ -17,6 +17,7 @@ pub(crate) mod agent;
 mod client;
 pub mod far;
 mod flow;
+mod frames;
 mod host;
 mod line;
 pub mod near;

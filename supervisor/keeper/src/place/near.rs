@@ -30,8 +30,9 @@ use nix::unistd::{dup2_stdin, dup2_stdout};
 
 use super::client::{self, Process, Tail, with_words};
 use super::flow::{Sink, Source, take};
+use super::frames::{Begin, Exited, Hello, Kind, PROTOCOL, Refused, Running, Stream, WORD};
 use super::line::Line;
-use super::wire::{self, Begin, Exited, Hello, Incoming, Kind, PROTOCOL, Refused, Running, Stream, WORD};
+use super::wire::{self, Incoming};
 use super::{Events, PlaceError, Waits, setup};
 use crate::os::{self, Family};
 use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};

@@ -9,7 +9,7 @@ use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{AccessFlags, Pid, access};
 
 use super::flow::{Sink, Source};
-use super::wire::{Refused, Stream};
+use super::frames::{Refused, Stream};
 use crate::os::{self, Family};
 use crate::protocol::{PlacedProgram, SESSION_VARIABLE, Variable};
 use crate::spawn::{self, Spawned};

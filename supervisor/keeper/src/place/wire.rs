@@ -1,9 +1,13 @@
 //! Format of the line between `agentd-keeper place` and `agentd-keeper enter`.
 //!
-//! The far side first writes [`MARKER`], which the start-up output of a login shell does not contain. From then on both
+//! The far side first writes [`MARKER`](super::frames::MARKER), which the start-up output of a login shell does not contain. From then on both
 //! sides write frames: a byte for the kind, the length (u32, little endian), and as many bytes.
 //!
-//! Three streams pass through the line: stdin, stdout and stderr of the program. Each side may send at most [`WINDOW`]
+//! Some engines pass on whole lines only: srun without `--unbuffered` does, and its terminal for `--unbuffered` would
+//! change the bytes. A line end therefore follows the last frame of each write, and readers skip line ends between
+//! frames.
+//!
+//! Three streams pass through the line: stdin, stdout and stderr of the program. Each side may send at most [`WINDOW`](super::frames::WINDOW)
 //! bytes of a stream that the other side has not passed on yet. A program that reads nothing therefore never blocks
 //! the frames of the other streams, the signals and the beats.
 //!
@@ -13,23 +17,15 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::AsFd;
 
-use agentd_api::event::PlaceHost;
 use nix::errno::Errno;
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use zeroize::Zeroize as _;
 
-use crate::protocol::{MAX_FRAME, PlacedProgram};
+use super::frames::{Begin, Hello, Kind, MARKER, Stream};
+use crate::protocol::MAX_FRAME;
 use crate::wait::{self, Read};
 
-/// First bytes of the far side. The control character keeps an echo of a command line from being taken for it.
-pub(super) const MARKER: &[u8] = b"\x01agentd-enter 1\n";
-/// Part of the marker that is left if a terminal or a filter changes it.
-pub(super) const WORD: &str = "agentd-enter";
-/// Version of this format.
-pub(super) const PROTOCOL: u32 = 1;
-/// Maximum number of bytes of a stream that were sent and that the receiver has not passed on yet.
-pub(super) const WINDOW: usize = 1 << 20;
 /// Length of a frame's header in bytes.
 const HEADER: usize = 5;
 /// Size of a read in bytes from a line or a pipe with little data, and with much.
@@ -43,122 +39,6 @@ fn next_size(size: usize, n: usize) -> usize {
         n if n < SMALL / 2 => SMALL,
         _ => size,
     }
-}
-
-/// Stream of the program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stream {
-    In,
-    Out,
-    Err,
-}
-
-/// Kind of a frame.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// First frame of the far side: [`Hello`].
-    Hello,
-    /// The program runs: [`Running`].
-    Running,
-    /// The program was not started: [`Refused`]. The last frame.
-    Refused,
-    /// The program and its tree have ended: [`Exited`]. The last frame.
-    Exited,
-    /// Shows that the sender is alive. Has no content.
-    Beat,
-    /// The program to start: [`Begin`]. First frame of the near side.
-    Begin,
-    /// Signal for the program's process group: its number (u32, little endian).
-    Signal,
-    /// Bytes of a stream.
-    Data(Stream),
-    /// End of a stream.
-    End(Stream),
-    /// Number of bytes of a stream that were passed on (u32, little endian).
-    Taken(Stream),
-}
-
-/// Each kind with its byte. No byte is the first one of [`MARKER`].
-const KINDS: [(u8, Kind); 16] = [
-    (0x10, Kind::Hello),
-    (0x11, Kind::Running),
-    (0x12, Kind::Refused),
-    (0x13, Kind::Exited),
-    (0x14, Kind::Beat),
-    (0x15, Kind::Begin),
-    (0x16, Kind::Signal),
-    (0x20, Kind::Data(Stream::In)),
-    (0x21, Kind::Data(Stream::Out)),
-    (0x22, Kind::Data(Stream::Err)),
-    (0x30, Kind::End(Stream::In)),
-    (0x31, Kind::End(Stream::Out)),
-    (0x32, Kind::End(Stream::Err)),
-    (0x40, Kind::Taken(Stream::In)),
-    (0x41, Kind::Taken(Stream::Out)),
-    (0x42, Kind::Taken(Stream::Err)),
-];
-
-impl Kind {
-    fn of(byte: u8) -> Option<Self> {
-        KINDS.iter().find(|(known, _)| *known == byte).map(|(_, kind)| *kind)
-    }
-
-    fn byte(self) -> u8 {
-        KINDS.iter().find(|(_, kind)| *kind == self).map_or(0, |(byte, _)| *byte)
-    }
-}
-
-/// Content of [`Kind::Hello`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Hello {
-    pub(super) protocol: u32,
-    /// Version of `agentd-keeper`.
-    pub(super) version: String,
-    /// Facts about the place. Another version may have another form of them.
-    #[serde(default)]
-    pub(super) host: serde_json::Value,
-}
-
-impl Hello {
-    /// Returns the facts about the place.
-    pub(super) fn host(&self) -> PlaceHost {
-        serde_json::from_value(self.host.clone()).unwrap_or_default()
-    }
-}
-
-/// Content of [`Kind::Begin`]. The times are those of [`crate::protocol::PlaceLine`].
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Begin {
-    pub(super) program: PlacedProgram,
-    pub(super) silence_ms: u64,
-    pub(super) grace_ms: u64,
-    pub(super) close_ms: u64,
-    pub(super) term_ms: u64,
-}
-
-/// Content of [`Kind::Running`].
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-pub(super) struct Running {
-    pub(super) pid: u32,
-}
-
-/// Content of [`Kind::Refused`].
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct Refused {
-    /// Code of [`crate::protocol::PlaceReport::Refused`].
-    pub(super) code: String,
-    pub(super) message: String,
-}
-
-/// Content of [`Kind::Exited`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Exited {
-    pub(super) status: Option<i32>,
-    pub(super) signal: Option<i32>,
-    /// Number of other processes that were killed.
-    pub(super) killed: u32,
-    /// Whether output was dropped because the line was lost.
-    pub(super) cut: bool,
 }
 
 /// The received bytes are not frames.
@@ -218,6 +98,7 @@ impl Incoming {
 
     /// Moves the unread bytes to the front, and makes room for the rest of the first frame.
     fn make_room(&mut self) {
+        self.skip_line_ends();
         let unread = self.end - self.start;
         let size = self.size.clamp(SMALL, LARGE);
         // The pages of a large buffer get no memory before bytes come.
@@ -254,6 +135,7 @@ impl Incoming {
                     return Ok(None);
                 }
             }
+            self.skip_line_ends();
             let Some(header) = self.buffer[self.start..self.end].first_chunk::<HEADER>() else { return Ok(None) };
             let kind = Kind::of(header[0]).ok_or(WireError::Kind(header[0]))?;
             let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
@@ -270,6 +152,13 @@ impl Incoming {
             } else {
                 return Ok(None);
             }
+        }
+    }
+
+    /// Skips line ends between two frames.
+    fn skip_line_ends(&mut self) {
+        while self.data.is_none() && self.start < self.end && self.buffer[self.start] == b'\n' {
+            self.start += 1;
         }
     }
 
@@ -410,9 +299,18 @@ impl Outgoing {
         (self.start, self.end) = (0, waiting);
     }
 
-    /// Writes as much as the file descriptor takes. Returns the number of written bytes.
+    /// Ends the waiting frames with a line end.
+    fn end_line(&mut self) {
+        if self.start < self.end && self.buffer[self.end - 1] != b'\n' {
+            self.push_raw(b"\n");
+        }
+    }
+
+    /// Writes as much as the file descriptor takes, and a line end behind the last frame. Returns the number of written
+    /// bytes.
     pub(super) fn write(&mut self, to: impl AsFd) -> io::Result<usize> {
         let mut written = 0;
+        self.end_line();
         while self.start < self.end {
             match nix::unistd::write(&to, &self.buffer[self.start..self.end]) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
@@ -449,9 +347,12 @@ fn header(kind: Kind, length: usize) -> [u8; HEADER] {
 
 #[cfg(test)]
 mod tests {
+    use agentd_api::event::PlaceHost;
     use proptest::prelude::*;
 
+    use super::super::frames::{KINDS, PROTOCOL, Running};
     use super::*;
+    use crate::protocol::PlacedProgram;
 
     /// Returns the frames that result from receiving the bytes in portions of these lengths. The bytes of a stream are
     /// joined.
@@ -463,9 +364,7 @@ mod tests {
         let (mut at, mut portions) = (0, portions.iter().cycle());
         while at < bytes.len() {
             let end = (at + portions.next().unwrap()).min(bytes.len());
-            let mut out = Outgoing::default();
-            out.push_raw(&bytes[at..end]);
-            assert_eq!(out.write(&writer).unwrap(), end - at);
+            assert_eq!(nix::unistd::write(&writer, &bytes[at..end]), Ok(end - at));
             at = end;
             while let Read::Some(_) = incoming.read(&reader).unwrap() {
                 if version.is_none() {
