@@ -153,7 +153,7 @@ impl Far {
             self.read_line(&events)?;
             self.write_stdin(&events);
             self.note_line()?;
-            self.note_children();
+            self.note_children(&events);
             self.note_times();
             self.read_output(&events);
         }
@@ -184,7 +184,9 @@ impl Far {
             waits.add(Name::Stdin, program.stdin.fd(), wants);
         }
         for (name, source) in [(Name::Stdout, &program.stdout), (Name::Stderr, &program.stderr)] {
-            if self.drops() || source.is_due(self.line.outgoing.waiting()) {
+            if let Some(at) = source.paused_until().filter(|_| self.stage == Stage::Free) {
+                waits.until(Some(at));
+            } else if self.drops() || source.has_room(self.line.outgoing.waiting()) {
                 waits.add(name, source.fd(), PollFlags::POLLIN);
                 // A process that survived the kill may hold the pipe and write nothing.
                 waits.until(source.fd().filter(|_| self.stage == Stage::Draining).map(|_| Instant::now()));
@@ -214,7 +216,7 @@ impl Far {
     }
 
     fn note_signals(&mut self, events: &Events<Name>) {
-        if self.signals.take_terminate() {
+        if events.has(Name::Terminate) && self.signals.take_terminate() {
             if self.program.is_none() {
                 self.finish_with(128 + Signal::SIGTERM as u8);
             } else if matches!(self.stage, Stage::Free | Stage::Grace(_) | Stage::Closing(_)) {
@@ -349,8 +351,8 @@ impl Far {
         }
     }
 
-    fn note_children(&mut self) {
-        let came = self.signals.take_children();
+    fn note_children(&mut self, events: &Events<Name>) {
+        let came = events.has(Name::Children) && self.signals.take_children();
         let is_free = matches!(self.stage, Stage::Free | Stage::Grace(_));
         let has_ended = matches!(self.stage, Stage::Draining | Stage::Farewell(_));
         let Some(program) = self.program.as_mut().filter(|_| !has_ended) else { return };
@@ -405,7 +407,7 @@ impl Far {
                 continue;
             }
             while source.fd().is_some() {
-                let has_room = !self.is_cut && self.line.can_say() && source.is_due(self.line.outgoing.waiting());
+                let has_room = !self.is_cut && self.line.can_say() && source.has_room(self.line.outgoing.waiting());
                 if !has_room && !drops {
                     break;
                 }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
@@ -22,6 +23,11 @@ const REPORTED: usize = WINDOW / 4;
 const MUCH: usize = 32 << 10;
 /// Capacity of a pipe whose writer is blocked.
 const WIDE: i32 = 256 << 10;
+/// A read of at least this many bytes, and less than [`MUCH`], is followed by a pause. A program that writes block by
+/// block then does not wake both sides for each block. Short messages are never delayed.
+const BLOCK: usize = 4 << 10;
+/// Length of the pause.
+const GATHER: Duration = Duration::from_millis(1);
 
 /// Gives a pipe more than its default capacity after a read of `n` bytes. A wider pipe lets both sides switch less
 /// often.
@@ -40,20 +46,27 @@ pub(super) struct Source {
     /// Number of bytes that may be sent until the other side has taken some.
     window: usize,
     is_wide: bool,
+    /// Time before which the source is not read, so that more bytes gather.
+    not_before: Option<Instant>,
 }
 
 impl Source {
     pub(super) fn new(stream: Stream, fd: Option<OwnedFd>) -> Self {
-        Self { stream, fd, window: WINDOW, is_wide: false }
+        Self { stream, fd, window: WINDOW, is_wide: false, not_before: None }
     }
 
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reports whether the source may be read while this many bytes wait on the line.
-    pub(super) fn is_due(&self, waiting: usize) -> bool {
+    /// Reports whether the line has room for bytes of the source while this many bytes wait on it.
+    pub(super) fn has_room(&self, waiting: usize) -> bool {
         self.fd.is_some() && self.window > 0 && waiting < WAITING
+    }
+
+    /// Returns the end of a pause.
+    pub(super) fn paused_until(&self) -> Option<Instant> {
+        self.not_before.filter(|at| *at > Instant::now())
     }
 
     /// Notes that the other side has taken this many bytes.
@@ -69,6 +82,7 @@ impl Source {
         match read {
             Read::Some(n) => {
                 self.window -= n;
+                self.not_before = (BLOCK..MUCH).contains(&n).then(|| Instant::now() + GATHER);
                 widen(fd, n, &mut self.is_wide);
             }
             Read::Nothing => {}
@@ -140,7 +154,7 @@ impl Sink {
     pub(super) fn is_held(&self) -> bool {
         let Some(fd) = &self.fd else { return false };
         let mut fds = [PollFd::new(fd.as_fd(), PollFlags::empty())];
-        let now = Some(std::time::Instant::now());
+        let now = Some(Instant::now());
         wait::wait(&mut fds, now).is_ok() && !fds[0].revents().is_some_and(|events| events.contains(PollFlags::POLLERR))
     }
 
@@ -237,16 +251,16 @@ mod tests {
         crate::spawn::nonblocking(&reader).unwrap();
         crate::spawn::nonblocking(&writer).unwrap();
         let (mut source, mut sent) = (Source::new(Stream::Out, Some(reader.into())), 0);
-        while source.is_due(0) {
+        while source.has_room(0) {
             while nix::unistd::write(&writer, &[7; 4096]).is_ok() {}
             let mut out = Outgoing::default();
             let Read::Some(n) = source.read(&mut out) else { panic!("no bytes in a full pipe") };
             sent += n;
         }
         assert_eq!(sent, WINDOW);
-        assert!(!source.is_due(0));
+        assert!(!source.has_room(0));
         source.taken(10);
-        assert!(source.is_due(0) && !source.is_due(WAITING));
+        assert!(source.has_room(0) && !source.has_room(WAITING));
         assert_eq!(source.read(&mut Outgoing::default()), Read::Some(10));
     }
 

@@ -199,7 +199,7 @@ impl Near {
                 return self.finish(outcome);
             }
             let events = self.wait(self.due())?;
-            if self.signals.take_terminate() {
+            if events.has(Name::Terminate) && self.signals.take_terminate() {
                 self.terminate();
             }
             self.pump(&events);
@@ -225,7 +225,9 @@ impl Near {
         let (from, to) = self.line.fds();
         waits.add_poll(Name::From, from);
         waits.add_poll(Name::To, to);
-        if self.stdin.is_due(self.line.outgoing.waiting()) {
+        if let Some(at) = self.stdin.paused_until() {
+            waits.until(Some(at));
+        } else if self.stdin.has_room(self.line.outgoing.waiting()) {
             waits.add(Name::Stdin, self.stdin.fd(), PollFlags::POLLIN);
         } else if self.state != State::Running {
             // Without a flag, poll(2) reports the end of the writer, behind bytes that are not read yet.
@@ -248,7 +250,7 @@ impl Near {
     /// Passes on all output, and reaps processes.
     fn pump(&mut self, events: &Events<Name>) {
         self.family.take_changes(Instant::now());
-        if self.signals.take_children() {
+        if events.has(Name::Children) && self.signals.take_children() {
             let Self { client, cancel, .. } = self;
             tree::reap(|pid, status| {
                 client.note(pid, status);
@@ -440,7 +442,7 @@ impl Near {
         if !events.has(Name::Stdin) || self.outcome.is_some() {
             return;
         }
-        let has_ended = if self.stdin.is_due(self.line.outgoing.waiting()) {
+        let has_ended = if self.stdin.has_room(self.line.outgoing.waiting()) {
             self.stdin.read(&mut self.line.outgoing) == Read::End
         } else {
             true
@@ -577,7 +579,7 @@ impl Near {
         while !is_done(self) && until.is_none_or(|until| until > Instant::now()) {
             self.line.write();
             let events = self.wait(until)?;
-            if self.signals.take_terminate() && yields {
+            if events.has(Name::Terminate) && self.signals.take_terminate() && yields {
                 break;
             }
             if events.has(Name::From) {

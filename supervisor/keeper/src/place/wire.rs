@@ -32,12 +32,25 @@ const HEADER: usize = 5;
 const SMALL: usize = 16 << 10;
 const LARGE: usize = 256 << 10;
 
-/// Returns the size of the next read after a read of `n` bytes into a buffer of `size` bytes.
-fn next_size(size: usize, n: usize) -> usize {
-    match n {
-        n if n == size => LARGE,
-        n if n < SMALL / 2 => SMALL,
-        _ => size,
+/// Number of short reads in a row after which reads are small again.
+const SHORT: u8 = 3;
+
+/// Size of the next read. Most programs write little, and a large buffer takes memory for the life of a program.
+#[derive(Debug, Default)]
+struct Size {
+    is_large: bool,
+    short: u8,
+}
+
+impl Size {
+    fn bytes(&self) -> usize {
+        if self.is_large { LARGE } else { SMALL }
+    }
+
+    /// Notes the result of a read or a write.
+    fn note(&mut self, n: usize, is_full: bool) {
+        self.short = if n < SMALL / 2 { self.short.saturating_add(1) } else { 0 };
+        self.is_large = is_full || (self.is_large && self.short < SHORT);
     }
 }
 
@@ -71,10 +84,11 @@ pub(super) struct Incoming {
     end: usize,
     /// Stream of an incomplete frame, and the number of its bytes that have not come yet.
     data: Option<(Stream, usize)>,
-    /// Size of the next read.
-    size: usize,
+    size: Size,
     /// Whether the last read filled the buffer.
     full: bool,
+    /// Whether the first frame has not come yet.
+    is_noise: bool,
 }
 
 impl Incoming {
@@ -86,7 +100,7 @@ impl Incoming {
         self.full = read == Read::Some(room);
         if let Read::Some(n) = read {
             self.end += n;
-            self.size = if self.full { LARGE } else { next_size(self.size, n) };
+            self.size.note(n, self.full);
         }
         Ok(read)
     }
@@ -98,9 +112,8 @@ impl Incoming {
 
     /// Moves the unread bytes to the front, and makes room for the rest of the first frame.
     fn make_room(&mut self) {
-        self.skip_line_ends();
         let unread = self.end - self.start;
-        let size = self.size.clamp(SMALL, LARGE);
+        let size = self.size.bytes();
         // The pages of a large buffer get no memory before bytes come.
         let needed = self.frame_length().unwrap_or(0).max(unread + size / 2).max(size);
         if self.buffer.len() < needed || (unread == 0 && self.buffer.len() > needed) {
@@ -115,7 +128,8 @@ impl Incoming {
 
     /// Returns the length of the frame of which an incomplete part is in the buffer, with its header.
     fn frame_length(&self) -> Option<usize> {
-        let header: &[u8; HEADER] = self.buffer[self.start..self.end].first_chunk().filter(|_| self.data.is_none())?;
+        let starts_here = self.data.is_none() && !self.is_noise;
+        let header: &[u8; HEADER] = self.buffer[self.start..self.end].first_chunk().filter(|_| starts_here)?;
         let length = u32::from_le_bytes([header[1], header[2], header[3], header[4]]);
         Some(HEADER + length.min(MAX_FRAME) as usize)
     }
@@ -180,6 +194,7 @@ impl Incoming {
     /// Removes bytes that come before the first frame. Returns the first frame when it is complete. `noise` gets the
     /// removed bytes.
     pub(super) fn hello(&mut self, mut noise: impl FnMut(&[u8])) -> Option<Hello> {
+        self.is_noise = true;
         loop {
             let unread = &self.buffer[self.start..self.end];
             let Some(at) = memchr::memmem::find(unread, MARKER) else {
@@ -199,6 +214,7 @@ impl Incoming {
                 let content = rest.get(HEADER..HEADER + length)?;
                 if let Ok(hello) = parse(content) {
                     self.start += MARKER.len() + HEADER + length;
+                    self.is_noise = false;
                     return Some(hello);
                 }
             }
@@ -216,7 +232,7 @@ pub(super) struct Outgoing {
     start: usize,
     end: usize,
     /// Size of the next read of a stream.
-    size: usize,
+    size: Size,
     /// Whether the buffer has contained the environment of a program.
     is_secret: bool,
 }
@@ -268,14 +284,15 @@ impl Outgoing {
 
     /// Adds a frame with the result of one read of a stream, of at most `most` bytes.
     pub(super) fn fill(&mut self, stream: Stream, most: usize, from: impl AsFd) -> io::Result<Read> {
-        let size = self.size.clamp(SMALL, LARGE).min(most);
+        // A frame of this size, with its header and its line end, fills a wide pipe.
+        let size = (self.size.bytes() - HEADER - 1).min(most);
         self.make_room(HEADER + size);
         let content = self.end + HEADER;
         let read = wait::read(from, &mut self.buffer[content..content + size])?;
         if let Read::Some(n) = read {
             self.buffer[self.end..content].copy_from_slice(&header(Kind::Data(stream), n));
             self.end = content + n;
-            self.size = next_size(size, n);
+            self.size.note(n, n == size);
         }
         Ok(read)
     }
@@ -323,6 +340,9 @@ impl Outgoing {
                 Err(errno) => return Err(errno.into()),
             }
         }
+        if written > 0 {
+            self.size.note(written, false);
+        }
         self.clear();
         Ok(written)
     }
@@ -334,7 +354,7 @@ impl Outgoing {
             self.buffer.zeroize();
             self.is_secret = false;
         }
-        if self.size <= SMALL && self.buffer.len() > 2 * SMALL {
+        if !self.size.is_large && self.buffer.len() > 2 * SMALL {
             self.buffer = Vec::new();
         }
     }
