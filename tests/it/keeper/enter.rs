@@ -276,9 +276,10 @@ fn a_signal_of_the_near_side_reaches_the_group_and_ends_the_grace() {
 
 #[test]
 fn a_signal_for_the_far_side_ends_the_program_with_sigterm() {
+    let times = Times { term: 10_000, ..TIMES };
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut far =
-            Far::with(TIMES, shell("trap 'echo stopping; exit 6' TERM; echo '[]'; while :; do sleep 0.02; done"));
+            Far::with(times, shell("trap 'echo stopping; exit 6' TERM; echo '[]'; while :; do sleep 0.02; done"));
         far.pids();
         far.signal(signal);
         let (stdout, exited) = far.rest();

@@ -313,6 +313,9 @@ impl Far {
             Times { grace: duration(begin.grace_ms), close: duration(begin.close_ms), term: duration(begin.term_ms) };
         let started = Program::start(&begin.program);
         begin.program.zeroize();
+        drop(begin);
+        // The program's environment may have been large.
+        os::release_memory();
         let said = match started {
             Ok(program) => {
                 let running = Running { pid: program.pid.unsigned_abs() };

@@ -18,9 +18,11 @@
 //! **Exit status**: the program's. If a signal ended the program, this process ends by that signal, without a core
 //! file. 126: the program was refused. 255: the line was lost, and the program's status is unknown.
 
+mod finish;
+
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, RawFd};
 use std::time::{Duration, Instant};
 
 use agentd_api::event::PlaceHost;
@@ -36,25 +38,20 @@ use super::wire::{self, Incoming};
 use super::{Events, PlaceError, Waits, setup};
 use crate::os::{self, Family};
 use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};
-use crate::signals::{self, Signals};
+use crate::signals::Signals;
 use crate::wait::Read;
 use crate::{enter, frame, private, tree};
 
 /// Maximum number of bytes before the first frame.
 const NOISE: usize = 1 << 20;
-/// Time limit for the command `cancel`.
-const CANCEL: Duration = Duration::from_secs(10);
-/// Time from SIGTERM to the kill of the client.
-const TERM: Duration = Duration::from_secs(2);
 /// Time limit of a client to exit after its program ended, or after it closed the connection.
 const EXIT: Duration = Duration::from_secs(5);
 /// Time limit for more bytes of a client that has exited.
 const REST: Duration = Duration::from_secs(1);
 /// The client's stderr is read only while fewer bytes than this wait for the reader of stderr.
 const WAITING: usize = 64 << 10;
-/// Exit statuses.
+/// Exit status for a refused program.
 const REFUSED: u8 = 126;
-const LOST: u8 = 255;
 
 /// Performs the role. Returns the exit status.
 pub fn place(report: Option<RawFd>) -> Result<u8, PlaceError> {
@@ -418,6 +415,8 @@ impl Near {
                 let Running { pid } = wire::parse(bytes)?;
                 self.host.agent_pid = Some(pid);
                 self.state = State::Running;
+                // The request may have been large.
+                os::release_memory();
                 self.output.report(&PlaceReport::Running(self.host.clone()));
             }
             Kind::Refused => {
@@ -502,92 +501,5 @@ impl Near {
             let why = with_words(why, &self.client.tail.words()) + &self.noise_words();
             self.lose(NO_ANSWER, why);
         }
-    }
-
-    /// Ends the client, passes on the rest of the output, reports the outcome, and returns the exit status.
-    fn finish(mut self, outcome: Outcome) -> io::Result<u8> {
-        let is_cancelled = match &outcome {
-            Outcome::Ended(_) | Outcome::Refused(_) => false,
-            Outcome::Failed(_) => true,
-            Outcome::Lost(_) => self.way.grace_ms == 0,
-        };
-        if self.state == State::Greeted && is_cancelled {
-            // A program that was started meanwhile ends without the grace of a lost line.
-            self.line.say(Kind::Signal, &(Signal::SIGTERM as u32).to_le_bytes());
-        }
-        self.line.close();
-        let mut remark = String::new();
-        if is_cancelled {
-            remark = self.cancel()?;
-        }
-        if matches!(outcome, Outcome::Ended(_) | Outcome::Refused(_)) {
-            self.linger(Some(Instant::now() + EXIT), true, |near| near.client.exit.is_some())?;
-        }
-        self.client.terminate();
-        self.linger(Some(Instant::now() + TERM), false, |near| near.client.exit.is_some())?;
-        self.client.kill();
-        tree::kill(self.client.pid, &mut self.family, |_, _| {});
-        self.pass();
-        self.linger(None, true, |near| near.output.stdout.waiting() + near.output.stderr.waiting() == 0)?;
-        let code = match outcome {
-            Outcome::Ended(Exited { status, signal, killed, .. }) => {
-                self.output.report(&PlaceReport::Ended { status, signal, killed });
-                if let Some(signal) = signal {
-                    signals::die_by(signal);
-                }
-                status.or(signal.map(|signal| 128 + signal)).and_then(|code| u8::try_from(code).ok()).unwrap_or(LOST)
-            }
-            Outcome::Refused(Refused { code, message }) | Outcome::Failed(Refused { code, message }) => {
-                self.output.report(&PlaceReport::Refused { code, message: message + &remark });
-                REFUSED
-            }
-            Outcome::Lost(message) => {
-                self.output.report(&PlaceReport::Lost { message: message + &remark });
-                LOST
-            }
-        };
-        Ok(code)
-    }
-
-    /// Runs the command `cancel`. Returns a remark for people if it fails.
-    fn cancel(&mut self) -> io::Result<String> {
-        let Some(command) = self.way.cancel.take() else { return Ok(String::new()) };
-        match client::start(&command, &self.way.environment, false) {
-            Ok(spawned) => {
-                let pipes: Vec<OwnedFd> = spawned.stdout.into_iter().chain(spawned.stderr).collect();
-                self.cancel = Some(Process::new(spawned.pid, pipes));
-            }
-            Err(error) => return Ok(format!("; the command that cancels it failed: {error}")),
-        }
-        self.linger(Some(Instant::now() + CANCEL), false, |near| {
-            near.cancel.as_ref().is_none_or(|cancel| cancel.exit.is_some())
-        })?;
-        self.pass();
-        let Some(cancel) = self.cancel.take() else { return Ok(String::new()) };
-        cancel.kill();
-        Ok(match cancel.exit {
-            Some(exit) if exit.success() => String::new(),
-            Some(_) => format!("; the command that cancels it {}", cancel.describe()),
-            None => format!("; the command that cancels it did not end within {} s", CANCEL.as_secs()),
-        })
-    }
-
-    /// Passes on output until the condition is met or the time has come. SIGTERM ends the wait if `yields`.
-    fn linger(&mut self, until: Option<Instant>, yields: bool, is_done: impl Fn(&Self) -> bool) -> io::Result<()> {
-        // Bytes for the program are of no use any more.
-        self.stdin.forget();
-        while !is_done(self) && until.is_none_or(|until| until > Instant::now()) {
-            self.line.write();
-            let events = self.wait(until)?;
-            if events.has(Name::Terminate) && self.signals.take_terminate() && yields {
-                break;
-            }
-            if events.has(Name::From) {
-                self.line.read();
-                self.line.incoming = Incoming::default();
-            }
-            self.pump(&events);
-        }
-        Ok(())
     }
 }
