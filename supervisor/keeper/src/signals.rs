@@ -24,8 +24,10 @@ impl Signals {
         Self::install_with(&[Signal::SIGTERM])
     }
 
-    /// Installs them for a process to which SIGHUP and SIGINT are like SIGTERM.
-    pub(crate) fn install_for_hangup() -> io::Result<Self> {
+    /// Installs them for a process that an engine signals: SIGHUP and SIGINT are like SIGTERM, and announcements are
+    /// ignored.
+    pub(crate) fn install_for_engine() -> io::Result<Self> {
+        ignore(&[Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGQUIT, Signal::SIGXCPU])?;
         Self::install_with(&[Signal::SIGTERM, Signal::SIGHUP, Signal::SIGINT])
     }
 
@@ -35,12 +37,8 @@ impl Signals {
         Ok(SigSet::from_iter(signals).thread_block()?)
     }
 
-    #[allow(unsafe_code, reason = "nix cannot know that ignoring a signal installs no handler")]
     fn install_with(ending: &[Signal]) -> io::Result<Self> {
-        for ignored in [Signal::SIGHUP, Signal::SIGINT, Signal::SIGPIPE, Signal::SIGXFSZ] {
-            // SAFETY: to ignore a signal installs no handler.
-            unsafe { nix::sys::signal::signal(ignored, SigHandler::SigIgn) }?;
-        }
+        ignore(&[Signal::SIGHUP, Signal::SIGINT, Signal::SIGPIPE, Signal::SIGXFSZ])?;
         let signals = Self { children: receiver(&[Signal::SIGCHLD])?, terminate: receiver(ending)? };
         SigSet::empty().thread_set_mask()?;
         Ok(signals)
@@ -63,6 +61,15 @@ impl Signals {
     pub(crate) fn take_terminate(&self) -> bool {
         take(&self.terminate)
     }
+}
+
+#[allow(unsafe_code, reason = "nix cannot know that ignoring a signal installs no handler")]
+fn ignore(signals: &[Signal]) -> io::Result<()> {
+    for signal in signals {
+        // SAFETY: to ignore a signal installs no handler.
+        unsafe { nix::sys::signal::signal(*signal, SigHandler::SigIgn) }?;
+    }
+    Ok(())
 }
 
 /// Ends this process by the signal, if the signal ends processes.

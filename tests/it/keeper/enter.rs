@@ -288,6 +288,9 @@ fn a_signal_for_the_far_side_ends_the_program_with_sigterm() {
     }
     let mut far = Far::with(TIMES, shell("trap '' TERM; echo \"[$$]\"; while :; do sleep 0.02; done"));
     far.pids();
+    // An engine announces the end of a job with a signal of the user's choice.
+    far.signal(Signal::SIGUSR1);
+    far.say(BEAT, b"");
     far.signal(Signal::SIGTERM);
     assert_eq!(far.rest().1["signal"], 9);
 }

@@ -60,7 +60,7 @@ pub fn enter() -> Result<u8, PlaceError> {
 
 fn serve(outer_ends: OwnedFd) -> Result<u8, PlaceError> {
     os::become_subreaper().map_err(setup("become the reaper of the program's descendants"))?;
-    let signals = Signals::install_for_hangup().map_err(setup("receive signals"))?;
+    let signals = Signals::install_for_engine().map_err(setup("receive signals"))?;
     let line = open_line().map_err(setup("use stdin and stdout"))?;
     let far = Far {
         signals,

@@ -15,13 +15,16 @@ pub(super) fn facts() -> PlaceHost {
         names.as_ref().map(|names| of(names).to_string_lossy().into_owned()).unwrap_or_default()
     };
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-    let or_variable = |known: Option<PathBuf>, name: &str| known.or_else(|| variable(name).map(PathBuf::from));
+    // JSON has no other paths.
+    let is_text = |path: &PathBuf| path.to_str().is_some_and(|path| !path.is_empty());
+    let or_variable =
+        |known: Option<PathBuf>, name: &str| known.or_else(|| variable(name).map(PathBuf::from)).filter(is_text);
     PlaceHost {
         host: name(nix::sys::utsname::UtsName::nodename),
         user: user_name(uid, user.as_ref()),
         uid: uid.as_raw(),
         home: or_variable(user.as_ref().map(|user| user.dir.clone()), "HOME"),
-        shell: or_variable(user.map(|user| user.shell), "SHELL").filter(|shell| !shell.as_os_str().is_empty()),
+        shell: or_variable(user.map(|user| user.shell), "SHELL"),
         architecture: name(nix::sys::utsname::UtsName::machine),
         system: name(nix::sys::utsname::UtsName::sysname),
         version: env!("CARGO_PKG_VERSION").to_owned(),

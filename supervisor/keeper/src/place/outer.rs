@@ -55,7 +55,7 @@ fn stand_by(inner: i32) -> io::Result<u8> {
     os::become_subreaper()?;
     // The line must end with the inner process.
     let_go_of_standard_fds()?;
-    let signals = Signals::install_for_hangup()?;
+    let signals = Signals::install_for_engine()?;
     let (mut family, mut exit) = (Family::led_by(inner, None), None);
     while exit.is_none() {
         let mut waits = Waits::new();

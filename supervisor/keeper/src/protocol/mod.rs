@@ -449,3 +449,26 @@ pub struct HoldArgs {
     /// Soft limit of core files for the agent, if it differs from the keeper's own.
     pub core: Option<u64>,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_launch_on_a_place_takes_over_a_warm_agent() {
+        let local = LaunchRecord { program: "/bin/agent".into(), ..LaunchRecord::default() };
+        let placed = LaunchRecord { place: Some(Box::default()), ..local.clone() };
+        assert!(local.starts_like(&local));
+        assert!(!local.starts_like(&placed) && !placed.starts_like(&local) && !placed.starts_like(&placed));
+    }
+
+    #[test]
+    fn the_environment_of_a_client_is_overwritten_with_that_of_the_agent() {
+        let environment = vec![Variable { name: "TOKEN".into(), value: "hunter2".into() }];
+        let place = PlaceLine { environment: environment.clone(), ..PlaceLine::default() };
+        let mut record = LaunchRecord { environment, place: Some(Box::new(place)), ..LaunchRecord::default() };
+        record.zeroize();
+        assert_ne!(record.environment[0].value, "hunter2".into());
+        assert_ne!(record.place.unwrap().environment[0].value, "hunter2".into());
+    }
+}

@@ -33,7 +33,8 @@ pub struct PlaceLine {
     /// Complete environment of the client and of `cancel`.
     pub environment: Vec<Variable>,
     /// Command line that ends what the client has started. It is run if the client ends without an end of the program,
-    /// and if the program is to end before it began. Absent if the end of the client ends the program.
+    /// and if the program is to end before it began. A program that has begun and has a grace is left to the grace.
+    /// Absent if the end of the client ends the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cancel: Option<Vec<ByteString>>,
     /// Time in milliseconds that the client has until `agentd-keeper enter` answers. Absent if the program may wait for
