@@ -228,7 +228,7 @@ fn a_program_continues_for_the_grace_and_its_output_does_not_block_it() {
         let took = begun.elapsed();
         assert!(took >= Duration::from_secs(4) && took < Duration::from_secs(10), "{took:?}");
         if !breaks_stdout {
-            // Nobody read, so a part of the output is missing, and the last frame tells it.
+            // No process read, so a part of the output is missing, and the last frame tells it.
             let (stdout, exited) = far.rest();
             assert!(stdout.len() < 5_000_000, "{}", stdout.len());
             assert_eq!((&exited["cut"], &exited["signal"]), (&json!(true), &json!(15)));

@@ -1,6 +1,6 @@
 //! `agentd-keeper place`: a program on a place is like a program of this machine, and the loss of its line ends it.
 //!
-//! The client of the tests is `agentd-keeper enter` itself, or a shell in front of it.
+//! The client of the tests is `agentd-keeper enter` itself, or a shell that starts it.
 
 use std::fs::File;
 use std::os::unix::process::ExitStatusExt as _;
@@ -357,8 +357,8 @@ fn processes_that_a_program_leaves_are_killed_with_it() {
     gone(&pids);
 }
 
-/// The far side consists of two processes, and a client may be a further one. The test kills each of them, and the near
-/// side.
+/// The far side consists of two processes, and a client may be a further one. The test kills each process, and the
+/// near side.
 #[test]
 #[cfg(target_os = "linux")]
 fn nothing_is_left_whichever_process_is_killed() {
@@ -438,7 +438,7 @@ fn a_stop_in_the_queue_runs_the_command_that_cancels() {
         |near| near.signal(Signal::SIGTERM),
         |near| near.process.stdin = None,
         |near| {
-            // The end of stdin counts behind bytes that nobody reads before the program runs.
+            // The end of stdin counts behind bytes that no process reads before the program runs.
             let mut stdin = near.process.stdin.take().unwrap();
             let write = std::thread::spawn(move || stdin.write_all(&[b'x'; 310 << 10]));
             write.join().unwrap().unwrap();

@@ -42,7 +42,7 @@ use crate::wait::Read;
 use crate::{private, tree};
 
 /// Time limit for the first frame.
-const FIRST: Duration = Duration::from_secs(60);
+const FIRST: Duration = Duration::from_mins(1);
 /// Time limit for the last frame on a line whose other direction has ended.
 const FAREWELL: Duration = Duration::from_secs(5);
 /// Maximum number of bytes that are read after the kill. A process that survived it may write forever.
@@ -179,9 +179,11 @@ impl Far {
             waits.until(Some(at));
         }
         let Some(program) = &self.program else { return waits.wait() };
-        let wants = if program.stdin.waiting() > 0 { PollFlags::POLLOUT } else { PollFlags::empty() };
-        if program.is_outlived || program.stdin.waiting() > 0 {
-            waits.add(Name::Stdin, program.stdin.fd(), wants);
+        if program.stdin.waiting() > 0 {
+            waits.add(Name::Stdin, program.stdin.fd(), PollFlags::POLLOUT);
+        } else if program.is_outlived {
+            // Without a flag, poll(2) reports a pipe without a reader.
+            waits.add(Name::Stdin, program.stdin.fd(), PollFlags::empty());
         }
         for (name, source) in [(Name::Stdout, &program.stdout), (Name::Stderr, &program.stderr)] {
             if let Some(at) = source.paused_until().filter(|_| self.stage == Stage::Free) {
@@ -391,11 +393,11 @@ impl Far {
             };
         }
         match self.stage {
-            Stage::Free if is_lost && self.is_to_end => self.end_tree(),
+            Stage::Free | Stage::Grace(_) | Stage::Closing(_) | Stage::Terminating(_) if is_lost && self.is_to_end => {
+                self.end_tree();
+            }
             Stage::Free if is_lost => self.stage = Stage::Grace(now + self.times.grace),
-            Stage::Grace(_) if is_lost && self.is_to_end => self.end_tree(),
             Stage::Grace(_) if !is_lost && !self.is_cut => self.stage = Stage::Free,
-            Stage::Closing(_) | Stage::Terminating(_) if is_lost && self.is_to_end => self.end_tree(),
             Stage::Farewell(None) if !self.line.can_hear() => self.stage = Stage::Farewell(Some(now + FAREWELL)),
             _ => {}
         }

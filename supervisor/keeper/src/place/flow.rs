@@ -106,7 +106,7 @@ impl Source {
     /// Reads once, and drops the bytes.
     pub(super) fn drop_bytes(&mut self) -> Read {
         let Some(fd) = &self.fd else { return Read::End };
-        let read = wait::read(fd, &mut [0; 64 << 10]).unwrap_or(Read::End);
+        let read = wait::read(fd, &mut [0; 16 << 10]).unwrap_or(Read::End);
         if read == Read::End {
             self.fd = None;
         }

@@ -83,7 +83,7 @@ pub(super) struct Hello {
     pub(super) protocol: u32,
     /// Version of `agentd-keeper`.
     pub(super) version: String,
-    /// Facts about the place. Another version may have another form of them.
+    /// Facts about the place. Another version may have other fields.
     #[serde(default)]
     pub(super) host: serde_json::Value,
 }

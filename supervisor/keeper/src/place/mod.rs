@@ -95,7 +95,7 @@ impl<'a, T: Copy + PartialEq> Waits<'a, T> {
 /// Events of file descriptors by their names.
 struct Events<T>(Vec<(T, PollFlags)>);
 
-impl<T: PartialEq> Events<T> {
+impl<T: Copy + PartialEq> Events<T> {
     /// Reports whether there is any event.
     fn has(&self, name: T) -> bool {
         self.0.iter().any(|(other, _)| *other == name)

@@ -1,15 +1,15 @@
 //! Format of the line between `agentd-keeper place` and `agentd-keeper enter`.
 //!
-//! The far side first writes [`MARKER`](super::frames::MARKER), which the start-up output of a login shell does not contain. From then on both
-//! sides write frames: a byte for the kind, the length (u32, little endian), and as many bytes.
+//! The far side first writes a marker ([`MARKER`]), which the start-up output of a login shell does not contain. From
+//! then on both sides write frames: a byte for the kind, the length (u32, little endian), and as many bytes.
 //!
 //! Some engines pass on whole lines only: srun without `--unbuffered` does, and its terminal for `--unbuffered` would
 //! change the bytes. A line end therefore follows the last frame of each write, and readers skip line ends between
 //! frames.
 //!
-//! Three streams pass through the line: stdin, stdout and stderr of the program. Each side may send at most [`WINDOW`](super::frames::WINDOW)
-//! bytes of a stream that the other side has not passed on yet. A program that reads nothing therefore never blocks
-//! the frames of the other streams, the signals and the beats.
+//! Three streams pass through the line: stdin, stdout and stderr of the program. Each side may send at most one window
+//! ([`WINDOW`](super::frames::WINDOW)) of a stream that the other side has not passed on yet. A program that reads
+//! nothing therefore never blocks the frames of the other streams, the signals and the beats.
 //!
 //! Both sides have the same version ([`Hello`]), so a frame of an unknown kind means that the line is damaged.
 
@@ -134,8 +134,8 @@ impl Incoming {
         Some(HEADER + length.min(MAX_FRAME) as usize)
     }
 
-    /// Returns the next frame, or the available bytes of a stream, as a range of [`Incoming::bytes`]. The range is valid
-    /// until the next read.
+    /// Returns the next frame, or the available bytes of a stream, as a range of [`Incoming::bytes`]. The range is
+    /// valid until the next read.
     pub(super) fn next(&mut self) -> Result<Option<(Kind, Range<usize>)>, WireError> {
         loop {
             if let Some((stream, left)) = self.data {
@@ -374,9 +374,12 @@ mod tests {
     use super::*;
     use crate::protocol::PlacedProgram;
 
-    /// Returns the frames that result from receiving the bytes in portions of these lengths. The bytes of a stream are
-    /// joined.
-    fn received(bytes: &[u8], portions: &[usize]) -> (Vec<u8>, Option<String>, Vec<(Kind, Vec<u8>)>) {
+    /// Frames with their contents.
+    type Frames = Vec<(Kind, Vec<u8>)>;
+
+    /// Receives the bytes in portions of these lengths. Returns the noise, the version, and the frames, with the bytes of
+    /// a stream joined.
+    fn received(bytes: &[u8], portions: &[usize]) -> (Vec<u8>, Option<String>, Frames) {
         let (reader, writer) = std::io::pipe().unwrap();
         crate::spawn::nonblocking(&reader).unwrap();
         let (mut incoming, mut noise, mut version) = (Incoming::default(), Vec::new(), None);

@@ -132,7 +132,7 @@ enum State {
     Running,
 }
 
-/// How the program ended, or why there is none.
+/// End of the program, or the reason why no program runs.
 #[derive(Debug)]
 enum Outcome {
     Ended(Exited),
