@@ -63,7 +63,7 @@ impl Far {
         far
     }
 
-    fn with(times: Times, program: PlacedProgram) -> Self {
+    fn with(times: Times, program: &PlacedProgram) -> Self {
         let mut far = Self::start();
         far.begin(times, program);
         let (kind, running) = far.frame().unwrap();
@@ -71,7 +71,7 @@ impl Far {
         far
     }
 
-    fn begin(&mut self, times: Times, program: PlacedProgram) {
+    fn begin(&mut self, times: Times, program: &PlacedProgram) {
         let Times { silence, grace, close, term } = times;
         let begin = json!({
             "program": program, "silence_ms": silence, "grace_ms": grace, "close_ms": close, "term_ms": term,
@@ -129,7 +129,8 @@ impl Far {
             if kind == OUT {
                 stdout.extend(&content);
             }
-            (last, _) = (content, kinds.push(kind));
+            kinds.push(kind);
+            last = content;
         }
         assert_eq!(kinds.last(), Some(&EXITED), "{kinds:?}");
         let exited: Value = serde_json::from_slice(&last).unwrap();
@@ -167,7 +168,7 @@ fn steps(file: &Path) -> String {
 
 #[test]
 fn the_streams_of_a_program_pass_and_its_exit_is_the_last_frame() {
-    let mut far = Far::with(TIMES, shell("cat; echo err >&2; exit 3"));
+    let mut far = Far::with(TIMES, &shell("cat; echo err >&2; exit 3"));
     far.say(IN, b"in");
     far.say(IN, b"");
     far.say(BEAT, b"");
@@ -181,7 +182,7 @@ fn the_streams_of_a_program_pass_and_its_exit_is_the_last_frame() {
 
 #[test]
 fn the_last_frame_comes_through_although_stdin_is_broken() {
-    let mut far = Far::with(Times { grace: 60_000, ..TIMES }, shell("echo one; sleep 0.3; echo two; exit 3"));
+    let mut far = Far::with(Times { grace: 60_000, ..TIMES }, &shell("echo one; sleep 0.3; echo two; exit 3"));
     far.stdin = None;
     let (stdout, exited) = far.rest();
     assert_eq!((stdout.as_str(), &exited["status"], &exited["cut"]), ("one\ntwo\n", &json!(3), &json!(false)));
@@ -194,7 +195,7 @@ fn a_lost_line_ends_the_program_in_order() {
     for loss in losses {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("steps");
-        let mut far = Far::with(Times { silence: 600, close: 300, term: 1000, ..TIMES }, shell(&steps(&file)));
+        let mut far = Far::with(Times { silence: 600, close: 300, term: 1000, ..TIMES }, &shell(&steps(&file)));
         let pids = far.pids();
         let begun = Instant::now();
         loss(&mut far);
@@ -214,7 +215,7 @@ fn a_program_continues_for_the_grace_and_its_output_does_not_block_it() {
         let directory = tempfile::tempdir().unwrap();
         let mut text = shell(text);
         text.environment.extend(variables(&[("D", directory.path().to_str().unwrap().as_bytes())]));
-        let mut far = Far::with(Times { grace: 4000, ..TIMES }, text);
+        let mut far = Far::with(Times { grace: 4000, ..TIMES }, &text);
         let pids = far.pids();
         let begun = Instant::now();
         far.stdin = None;
@@ -238,7 +239,7 @@ fn a_program_continues_for_the_grace_and_its_output_does_not_block_it() {
 
 #[test]
 fn a_line_that_speaks_again_within_the_grace_is_not_lost() {
-    let mut far = Far::with(Times { silence: 300, grace: 1200, ..TIMES }, shell("echo \"[$$]\"; read x; echo \"$x\""));
+    let mut far = Far::with(Times { silence: 300, grace: 1200, ..TIMES }, &shell("echo \"[$$]\"; read x; echo \"$x\""));
     far.pids();
     std::thread::sleep(Duration::from_millis(700));
     let begun = Instant::now();
@@ -255,7 +256,7 @@ fn a_line_that_speaks_again_within_the_grace_is_not_lost() {
 fn a_signal_of_the_near_side_reaches_the_group_and_ends_the_grace() {
     let mut far = Far::with(
         Times { grace: 600_000, ..TIMES },
-        shell(
+        &shell(
             "sh -c 'trap \"echo inner\" USR1; echo \"[$$]\"; \
          read x; while :; do sleep 0.02; done' & trap 'echo outer' USR1; while :; do wait; done",
         ),
@@ -279,14 +280,14 @@ fn a_signal_for_the_far_side_ends_the_program_with_sigterm() {
     let times = Times { term: 10_000, ..TIMES };
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let mut far =
-            Far::with(times, shell("trap 'echo stopping; exit 6' TERM; echo '[]'; while :; do sleep 0.02; done"));
+            Far::with(times, &shell("trap 'echo stopping; exit 6' TERM; echo '[]'; while :; do sleep 0.02; done"));
         far.pids();
         far.signal(signal);
         let (stdout, exited) = far.rest();
         assert_eq!((stdout.as_str(), &exited["status"]), ("stopping\n", &json!(6)), "{signal}");
         assert_eq!(far.status(), 6);
     }
-    let mut far = Far::with(TIMES, shell("trap '' TERM; echo \"[$$]\"; while :; do sleep 0.02; done"));
+    let mut far = Far::with(TIMES, &shell("trap '' TERM; echo \"[$$]\"; while :; do sleep 0.02; done"));
     far.pids();
     // An engine announces the end of a job with a signal of the user's choice.
     far.signal(Signal::SIGUSR1);
@@ -297,7 +298,7 @@ fn a_signal_for_the_far_side_ends_the_program_with_sigterm() {
 
 #[test]
 fn output_waits_for_the_reader_and_none_is_lost() {
-    let mut far = Far::with(TIMES, shell("head -c 3000000 /dev/zero; echo end"));
+    let mut far = Far::with(TIMES, &shell("head -c 3000000 /dev/zero; echo end"));
     let (mut length, mut ended) = (0, false);
     while !ended {
         let (kind, content) = far.frame().unwrap();
@@ -313,7 +314,7 @@ fn output_waits_for_the_reader_and_none_is_lost() {
     }
     assert_eq!(length, 3_000_004);
     // Without a report of taken bytes, only a window is sent.
-    let mut far = Far::with(TIMES, shell("head -c 3000000 /dev/zero"));
+    let mut far = Far::with(TIMES, &shell("head -c 3000000 /dev/zero"));
     let mut length = 0;
     while length < 1 << 20 {
         length += far.frame().unwrap().1.len();
@@ -327,7 +328,7 @@ fn output_waits_for_the_reader_and_none_is_lost() {
 fn an_agent_whose_launcher_exits_lives_while_its_pipes_are_held() {
     let launcher = r#"exec 3<&0; (while read line; do echo "$line"; done; echo over) <&3 & echo "[$$]"; exit 4"#;
     let agent = PlacedProgram { session: Some("s1".to_owned()), ..shell(launcher) };
-    let mut far = Far::with(TIMES, agent.clone());
+    let mut far = Far::with(TIMES, &agent);
     let pids = far.pids();
     eventually("the launcher is gone", || (!alive(pids[0])).then_some(()));
     far.say(IN, b"there\n");
@@ -336,12 +337,12 @@ fn an_agent_whose_launcher_exits_lives_while_its_pipes_are_held() {
     let (stdout, exited) = far.rest();
     assert_eq!((stdout.as_str(), &exited["status"]), ("over\n", &json!(4)));
     // The line of such an agent can be lost, too.
-    let mut far = Far::with(TIMES, agent);
+    let mut far = Far::with(TIMES, &agent);
     far.pids();
     far.stdin = None;
     assert_eq!(far.rest().1["status"], 4);
     // Other programs end with their first process.
-    let mut far = Far::with(TIMES, shell(launcher));
+    let mut far = Far::with(TIMES, &shell(launcher));
     let (_, exited) = far.rest();
     assert_eq!((&exited["status"], &exited["killed"]), (&json!(4), &json!(1)));
 }
@@ -349,7 +350,7 @@ fn an_agent_whose_launcher_exits_lives_while_its_pipes_are_held() {
 #[test]
 fn a_refusal_is_the_last_frame() {
     let mut far = Far::start();
-    far.begin(TIMES, PlacedProgram { directory: "/no/such".into(), ..shell("") });
+    far.begin(TIMES, &PlacedProgram { directory: "/no/such".into(), ..shell("") });
     let (kind, content) = far.frame().unwrap();
     let refused: Value = serde_json::from_slice(&content).unwrap();
     assert_eq!((kind, &refused["code"]), (REFUSED, &json!("directory")));
@@ -375,7 +376,7 @@ fn a_line_without_a_program_ends_the_far_side() {
 
 #[test]
 fn a_program_ends_when_its_line_is_damaged() {
-    let mut far = Far::with(TIMES, shell("echo \"[$$]\"; read x; exit 2"));
+    let mut far = Far::with(TIMES, &shell("echo \"[$$]\"; read x; exit 2"));
     far.pids();
     far.stdin.as_mut().unwrap().write_all(b"hello there\n").unwrap();
     let (_, exited) = far.rest();

@@ -4,6 +4,7 @@ mod enter;
 mod faults;
 mod fixture;
 mod limits;
+mod line;
 mod place;
 mod placed;
 mod replay;

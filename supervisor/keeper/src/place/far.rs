@@ -194,7 +194,7 @@ impl Far {
                 waits.until(source.fd().filter(|_| self.stage == Stage::Draining).map(|_| Instant::now()));
             }
         }
-        if program.is_outlived && program.stdout.fd().is_none() {
+        if program.is_outlived && program.stdout.fd().is_none() && !self.has_ended() {
             waits.until(Some(Instant::now()));
         }
         match program.family.due(Instant::now()) {
@@ -202,6 +202,11 @@ impl Far {
             Err(not_before) => waits.until(Some(not_before)),
         }
         waits.wait()
+    }
+
+    /// Reports whether the tree was killed, or no program was started.
+    fn has_ended(&self) -> bool {
+        matches!(self.stage, Stage::Draining | Stage::Farewell(_))
     }
 
     /// Reports whether output without room on the line is dropped.
@@ -359,7 +364,7 @@ impl Far {
     fn note_children(&mut self, events: &Events<Name>) {
         let came = events.has(Name::Children) && self.signals.take_children();
         let is_free = matches!(self.stage, Stage::Free | Stage::Grace(_));
-        let has_ended = matches!(self.stage, Stage::Draining | Stage::Farewell(_));
+        let has_ended = self.has_ended();
         let Some(program) = self.program.as_mut().filter(|_| !has_ended) else { return };
         let came = program.family.take_changes(Instant::now()) || came;
         if came || program.is_outlived {
@@ -385,6 +390,9 @@ impl Far {
     /// Notes a lost line, and a line that is there again.
     fn note_line(&mut self) -> Result<(), PlaceError> {
         let (is_silent, is_lost, now) = (self.is_silent(), self.is_lost(), Instant::now());
+        if self.stage == Stage::Farewell(None) && !self.line.can_hear() {
+            self.stage = Stage::Farewell(Some(now + FAREWELL));
+        }
         if self.program.is_none() {
             return match self.end {
                 None if is_silent => Err(PlaceError::Silent(FIRST.as_secs())),
@@ -398,7 +406,6 @@ impl Far {
             }
             Stage::Free if is_lost => self.stage = Stage::Grace(now + self.times.grace),
             Stage::Grace(_) if !is_lost && !self.is_cut => self.stage = Stage::Free,
-            Stage::Farewell(None) if !self.line.can_hear() => self.stage = Stage::Farewell(Some(now + FAREWELL)),
             _ => {}
         }
         Ok(())
@@ -478,10 +485,8 @@ impl Far {
 
     /// Kills the rest of the tree. The rest of the output is read next.
     fn end_tree(&mut self) {
-        let Some(program) = &mut self.program else { return };
-        if matches!(self.stage, Stage::Draining | Stage::Farewell(_)) {
-            return;
-        }
+        let has_ended = self.has_ended();
+        let Some(program) = self.program.as_mut().filter(|_| !has_ended) else { return };
         let Program { pid, family, exit, .. } = program;
         let leader = *pid;
         let killed = tree::kill(leader, family, |pid, status| {
