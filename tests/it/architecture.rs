@@ -146,6 +146,7 @@ fn what_is_small_or_pure_depends_on_nothing_that_acts() {
         ("supervisor/client", &["tracing", "clap", "agentd-"], &["agentd-api"]),
         ("supervisor/caller", &["tokio", "tracing", "agentd-"], &["agentd-api", "agentd-darwin"]),
         ("supervisor/ui", &["tracing", "clap", "agentd-"], &["agentd-api", "agentd-caller", "agentd-client"]),
+        ("supervisor/place", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/schedule", &["tokio", "tracing", "nix", "agentd-"], &["agentd-api"]),
         ("supervisor/plugin-host", &["agentd-"], &["agentd-directory", "agentd-glob"]),
         ("supervisor/decide", &["tokio", "tracing", "nix", "agentd-host", "agentd-environment", "agentd-journal"], &[]),

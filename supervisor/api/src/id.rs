@@ -93,6 +93,10 @@ label!(
     ScheduleName, "the schedule name", 63
 );
 label!(
+    /// A place's name in the configuration: 1 to 63 of `a-z 0-9 -`.
+    PlaceName, "the place name", 63
+);
+label!(
     /// A token's name in the configuration: 1 to 63 of `a-z 0-9 -`.
     TokenName, "the token name", 63
 );

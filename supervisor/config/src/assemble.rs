@@ -52,7 +52,7 @@ const PREREQUISITES: &str = "prerequisites";
 
 /// Which files may set a top-level key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum KeyOwner {
     /// The administrator's files and the user's file.
     Anywhere,
     /// All files, but a user's file cannot change an entry that the administrator declares.
@@ -61,19 +61,22 @@ pub enum Place {
     Administrator,
 }
 
-/// Keys with another place than [`Place::Anywhere`].
-const PLACES: [(&str, Place); 3] =
-    [(PLUGINS, Place::DeclaredOnce), (PREREQUISITES, Place::DeclaredOnce), ("plugin_policy", Place::Administrator)];
+/// Keys with another owner than [`KeyOwner::Anywhere`].
+const OWNERS: [(&str, KeyOwner); 3] = [
+    (PLUGINS, KeyOwner::DeclaredOnce),
+    (PREREQUISITES, KeyOwner::DeclaredOnce),
+    ("plugin_policy", KeyOwner::Administrator),
+];
 
-impl Place {
-    /// Returns the place of a top-level key.
+impl KeyOwner {
+    /// Returns the owner of a top-level key.
     pub fn of(key: &str) -> Self {
-        PLACES.iter().find(|(known, _)| *known == key).map_or(Self::Anywhere, |(_, place)| *place)
+        OWNERS.iter().find(|(known, _)| *known == key).map_or(Self::Anywhere, |(_, owner)| *owner)
     }
 
-    /// Returns the keys with this place.
+    /// Returns the keys with this owner.
     fn keys(self) -> impl Iterator<Item = &'static str> {
-        PLACES.iter().filter(move |(_, place)| *place == self).map(|(key, _)| *key)
+        OWNERS.iter().filter(move |(_, owner)| *owner == self).map(|(key, _)| *key)
     }
 }
 
@@ -169,14 +172,14 @@ fn check_files(
             let names = file.table.get(table).and_then(toml::Value::as_table).into_iter().flat_map(toml::Table::keys);
             names.map(|name| vec![table.to_owned(), name.clone()]).collect::<Vec<Key>>()
         };
-        let declared: Vec<Key> = Place::DeclaredOnce.keys().flat_map(declared).collect();
+        let declared: Vec<Key> = KeyOwner::DeclaredOnce.keys().flat_map(declared).collect();
         if !file.of_user {
             let policy = file.table.get("plugin_policy").and_then(|policy| policy.get("user_plugins"));
             may_declare = policy.and_then(toml::Value::as_bool).unwrap_or(may_declare);
             of_system.extend(declared.into_iter().map(|key| (key, file.path.clone())));
             continue;
         }
-        for table in Place::Administrator.keys() {
+        for table in KeyOwner::Administrator.keys() {
             if file.table.remove(table).is_some() || file.contains_key(&[table.to_owned()]) {
                 let message = format!(
                     "[{table}] is for the administrator and is read only from {}; remove it here",

@@ -14,6 +14,7 @@ const EFFECTS: &[(&str, Effect)] = &[
     ("default_agent", Now),
     ("agents.*", NextLaunch),
     ("directories.*", NextLaunch),
+    ("places.*", NextLaunch),
     ("environment.home", NextLaunch),
     ("environment.shell", NextLaunch),
     ("environment.sources", NextLaunch),
@@ -223,7 +224,7 @@ mod tests {
                 "journal" => fields::<Journal>(),
                 "traces" => fields::<Traces>(),
                 "plugin_policy" => fields::<Policy>(),
-                "agents" | "directories" | "plugins" | "prerequisites" | "secrets" => vec!["*"],
+                "agents" | "directories" | "places" | "plugins" | "prerequisites" | "secrets" => vec!["*"],
                 _ => Vec::new(),
             };
             if inner.is_empty() {

@@ -18,6 +18,7 @@ mod hooks;
 mod limits;
 mod mcp;
 mod parsed;
+mod places;
 mod plugins;
 mod prerequisites;
 mod reload;
@@ -40,15 +41,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use agentd_api::AgentName;
 use agentd_api::editor::EditorTool;
 use agentd_api::environment::Refresh;
 use agentd_api::isolation::Isolation;
 use agentd_api::quantity::Time;
+use agentd_api::{AgentName, PlaceName};
 use agentd_catalogue::KnownAgent;
 use serde::Deserialize;
 
-pub use assemble::{Loaded, Origins, Place, load, load_with};
+pub use agentd_place::{Place, PlaceKind};
+pub use assemble::{KeyOwner, Loaded, Origins, load, load_with};
 pub use control::{Control, GroupName, Guests, NamedToken, ReadOnly, TokenSource};
 pub use declared_secret::{DeclaredSecret, NamedSecret, SecretOrigin};
 pub use edits::{AgentPlan, EditError, FileEdit, KeepPlan, plan_to_add_agent, plan_to_keep};
@@ -58,6 +60,7 @@ pub use files::{Sources, drop_ins};
 pub use hooks::{Hook, HookAddress, HookFormat, HookGrant};
 pub use limits::{IsolationBus, Journal, Launch, Limits, Manager, Resume};
 pub use mcp::{AgentMcp, ConfiguredServer, Mcp};
+pub use places::{ConfiguredPlace, Kind, NoSuchPlace};
 #[cfg(test)]
 use plugins::Sha256Pin;
 pub use plugins::{Origin, Plugin, PluginLimits, Policy, SNAPSHOT, WHITELIST};
@@ -90,6 +93,10 @@ pub struct Config {
     /// Settings for the sessions in a directory and below it: `[directories."PATH"]`. The path is absolute or begins
     /// with `~/`, the home directory.
     pub directories: BTreeMap<String, Directory>,
+    /// Places on which agents run, by name: `[places.NAME]`. A name has 1 to 63 of the characters `a-z`, `0-9` and `-`.
+    /// `here` is this machine and cannot be declared.
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, ConfiguredPlace>"))]
+    pub places: BTreeMap<PlaceName, ConfiguredPlace>,
     /// Source and processing of the sessions' environments.
     pub environment: Environment,
     /// Plugins by name, with their files and grants: `[plugins.NAME]`. A name has 1 to 64 of the characters `a-z`,
@@ -158,6 +165,11 @@ pub struct Agent {
     /// stricter level.
     #[serde(default)]
     pub isolation: Isolation,
+    /// Place of the agent's sessions: a name from `places`, or `here` for this machine. A place of the directory, and
+    /// one of the session, take precedence. Default: `here`.
+    #[serde(default)]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<schema::Name>"))]
+    pub place: Option<PlaceName>,
     /// MCP servers of the agent's sessions: `true` for all, `false` for none, or a list of names. In a list, `agentd`
     /// is agentd's own server. Default: all that the configuration has for the agent, and agentd's own as in
     /// `mcp.enabled`.
@@ -251,6 +263,7 @@ impl Default for Config {
             default_agent: DEMO.parse().expect("the demo agent's name is a name"),
             agents: BTreeMap::new(),
             directories: BTreeMap::new(),
+            places: BTreeMap::new(),
             environment: Environment::default(),
             plugins: BTreeMap::new(),
             plugin_policy: Policy::default(),
@@ -317,6 +330,7 @@ fn check(config: &Config) -> Flaws {
         flaws.push(flaw(&["default_agent"], message));
     }
     flaws.extend(scope::check(config));
+    flaws.extend(places::check(config));
     for (name, declared) in &config.secrets {
         if let Err(wrong) = NamedSecret::of(name, declared) {
             flaws.push(flaw(&["secrets", name], format!("secrets.{name} {wrong}")));

@@ -222,8 +222,9 @@ pub(super) fn removable(key: &[String]) -> Key {
         Some(index) => index,
         None => key.len(),
     };
-    // A plugin, an agent, a secret or a prerequisite is removed as a whole.
-    let one_of_many = ["plugins", "agents", "secrets", "prerequisites"].contains(&key.first().map_or("", |key| key));
+    // A plugin, an agent, a place, a secret or a prerequisite is removed as a whole.
+    let one_of_many =
+        ["plugins", "agents", "places", "secrets", "prerequisites"].contains(&key.first().map_or("", |key| key));
     key[..if one_of_many { length.min(2) } else { length }].to_vec()
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
+use agentd_api::PlaceName;
 use agentd_api::configuration::Consequence;
 use agentd_api::environment::SnapshotScope;
 use serde::Deserialize;
@@ -25,6 +26,10 @@ pub struct Directory {
     /// Directory in which the login shell's environment is captured for these sessions: `user` or `directory`. The
     /// nearest configured directory above a session decides. Default: the value of `environment.snapshot_scope`.
     pub snapshot_scope: Option<SnapshotScope>,
+    /// Place of the sessions in this directory and below it: a name from `places`, or `here` for this machine. The
+    /// nearest configured directory above a session decides, before the place of the agent. Default: none.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Name>"))]
+    pub place: Option<PlaceName>,
 }
 
 /// Key of the table of directories.
@@ -55,9 +60,19 @@ impl Config {
 
     /// Returns the snapshot scope for a session in this directory. The nearest configured directory above it decides.
     pub fn snapshot_scope(&self, directory: &Path) -> Option<SnapshotScope> {
+        self.nearest(directory, |at| at.snapshot_scope).or(self.environment.snapshot_scope)
+    }
+
+    /// Returns the place of a session in this directory. The nearest configured directory above it decides.
+    pub(super) fn place_of_directory(&self, directory: &Path) -> Option<&PlaceName> {
+        self.nearest(directory, |at| at.place.as_ref())
+    }
+
+    /// Returns the value of the nearest directory that has one, of all configured directories above this directory.
+    fn nearest<'a, T>(&'a self, directory: &Path, value: impl Fn(&'a Directory) -> Option<T>) -> Option<T> {
         let above = self.located().filter(|(_, path, _)| directory.starts_with(path));
-        let said = above.filter_map(|(_, path, at)| Some((path.components().count(), at.snapshot_scope?)));
-        said.max_by_key(|(depth, _)| *depth).map(|(_, scope)| scope).or(self.environment.snapshot_scope)
+        let set = above.filter_map(|(_, path, at)| Some((path.components().count(), value(at)?)));
+        set.max_by_key(|(depth, _)| *depth).map(|(_, value)| value)
     }
 
     /// Returns the directories with their keys and absolute paths.

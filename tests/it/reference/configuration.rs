@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use agentd_api::configuration::Effect;
-use agentd_config::{Effects, Place};
+use agentd_config::{Effects, KeyOwner};
 use serde_json::Value;
 
 /// Makes the page from the schema.
@@ -23,7 +23,7 @@ in the column *default* means that the key is not set. The last column then has 
 
 ",
     );
-    Page { schema, text: &mut page }.table("", schema, Place::Anywhere);
+    Page { schema, text: &mut page }.table("", schema, KeyOwner::Anywhere);
     page
 }
 
@@ -34,14 +34,14 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     /// Adds the rows of a table, and a section for each table inside.
-    fn table(&mut self, path: &str, table: &'a Value, place: Place) {
+    fn table(&mut self, path: &str, table: &'a Value, place: KeyOwner) {
         let required: Vec<&str> =
             table["required"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
         let mut rows = String::new();
         let mut sections = Vec::new();
         for (name, key) in table["properties"].as_object().expect("the table has keys") {
             let dotted = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
-            let place = if path.is_empty() { Place::of(name) } else { place };
+            let place = if path.is_empty() { KeyOwner::of(name) } else { place };
             if let Some((header, inner)) = self.inner(&dotted, key) {
                 sections.push((header, meaning(key, true), inner, place));
                 if !self.is_also_plain(key) {
@@ -206,12 +206,12 @@ fn change(key: &str) -> &'static str {
 }
 
 /// Returns the sentence about the files that may contain a table.
-fn files(place: Place) -> &'static str {
+fn files(place: KeyOwner) -> &'static str {
     match place {
-        Place::Anywhere => "Place: `/etc/agentd` and the user's file.",
-        Place::DeclaredOnce => {
-            "Place: `/etc/agentd` and the user's file. The user's file cannot change an entry of `/etc/agentd`."
+        KeyOwner::Anywhere => "KeyOwner: `/etc/agentd` and the user's file.",
+        KeyOwner::DeclaredOnce => {
+            "KeyOwner: `/etc/agentd` and the user's file. The user's file cannot change an entry of `/etc/agentd`."
         }
-        Place::Administrator => "Place: `/etc/agentd` alone.",
+        KeyOwner::Administrator => "KeyOwner: `/etc/agentd` alone.",
     }
 }
