@@ -52,21 +52,18 @@ fn replace_words(text: &str, values: &[&str; WORDS.len()]) -> String {
             let at = WORDS.iter().position(|known| *known == word)?;
             Some((values[at], after))
         });
-        match word {
-            Some((value, after)) => {
-                replaced.push_str(value);
-                rest = after;
-            }
-            None => {
-                replaced.push('{');
-                rest = behind;
-            }
+        if let Some((value, after)) = word {
+            replaced.push_str(value);
+            rest = after;
+        } else {
+            replaced.push('{');
+            rest = behind;
         }
     }
     replaced + rest
 }
 
-/// Parses the lines `NAME STATE [JOB [MESSAGE]]`. STATE is a [`PlaceState`], and `-` stands for no job.
+/// Parses the lines `NAME STATE [JOB [MESSAGE]]`. STATE is a [`PlaceState`], and `-` means no job.
 pub(crate) fn parse_status(output: &str) -> Result<Vec<EngineState>, String> {
     let lines = output.lines().map(str::trim).filter(|line| !line.is_empty());
     lines

@@ -51,14 +51,14 @@ const WAIT: &str = "--pod-running-timeout=8760h";
 
 impl Kubernetes {
     /// Returns the namespace and the context.
-    pub(crate) fn target(&self) -> Option<String> {
+    pub(crate) fn target(&self) -> String {
         let parts: Vec<&str> = self.context.iter().chain(&self.namespace).map(String::as_str).collect();
         if !parts.is_empty() {
-            return Some(parts.join("/"));
+            return parts.join("/");
         }
         match &self.pod {
-            Pod::Image(image) => Some(image.clone()),
-            Pod::Template(path) => Some(path.display().to_string()),
+            Pod::Image(image) => image.clone(),
+            Pod::Template(path) => path.display().to_string(),
         }
     }
 
@@ -365,7 +365,10 @@ mod tests {
             { "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes" },
         ]});
         let pull = json!({ "phase": "Pending", "conditions": [{ "type": "PodScheduled", "status": "True" }],
-            "containerStatuses": [{ "name": "agentd-a-1", "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no image" } } }],
+            "containerStatuses": [{
+                "name": "agentd-a-1",
+                "state": { "waiting": { "reason": "ImagePullBackOff", "message": "no image" } },
+            }],
         });
         let memory = json!({ "phase": "Failed", "containerStatuses": [
             { "name": "proxy", "state": { "terminated": { "reason": "Completed", "exitCode": 0 } } },

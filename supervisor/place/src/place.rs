@@ -69,12 +69,12 @@ impl PlaceKind {
             Self::Slurm(slurm) => slurm.partition.clone(),
             Self::Ssh(ssh) => Some(ssh.target()),
             Self::Container(container) => Some(container.image.clone()),
-            Self::Kubernetes(kubernetes) => kubernetes.target(),
+            Self::Kubernetes(kubernetes) => Some(kubernetes.target()),
             Self::Command(command) => command.client.first().cloned(),
         }
     }
 
-    /// Returns the program of the client as it is configured: a name or an absolute path.
+    /// Returns the configured program of the client: a name or an absolute path.
     pub fn program(&self) -> String {
         match self {
             Self::Slurm(slurm) => slurm.tool("srun"),
@@ -165,7 +165,7 @@ impl Place {
         }
     }
 
-    /// Builds the command line that prints the states of all launches on the place. Absent if the engine has none.
+    /// Builds the command line that prints the states of all launches on the place. Absent if the engine has no states.
     pub fn status(&self) -> Option<Vec<String>> {
         match &self.kind {
             PlaceKind::Slurm(slurm) => Some(slurm.status()),
@@ -223,5 +223,75 @@ impl Place {
             PlaceKind::Kubernetes(_) => Some([program.as_str(), "version", "--client"].map(str::to_owned).to_vec()),
             PlaceKind::Command(_) => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::launch_1;
+
+    fn place(kind: PlaceKind) -> Place {
+        Place {
+            name: "farm".parse().unwrap(),
+            keeper: "agentd-keeper".to_owned(),
+            grace: Duration::ZERO,
+            silence: Duration::from_secs(30),
+            poll: Duration::from_secs(5),
+            pass: vec!["SLURM_CONF".to_owned(), "KRB5CCNAME".to_owned()],
+            env: BTreeMap::from([("LANG".to_owned(), "C".to_owned())]),
+            kind,
+        }
+    }
+
+    #[test]
+    fn a_client_has_the_passed_variables_and_no_others() {
+        let daemon = |name: &str| (name != "KRB5CCNAME").then(|| OsString::from(format!("of {name}")));
+        let environment = place(PlaceKind::Slurm(Slurm::default())).environment(daemon);
+        let expected = [
+            ("HOME", "of HOME"),
+            ("LANG", "C"),
+            ("LOGNAME", "of LOGNAME"),
+            ("PATH", "of PATH"),
+            ("SLURM_CONF", "of SLURM_CONF"),
+            ("SLURM_TIME_FORMAT", "%s"),
+            ("USER", "of USER"),
+        ];
+        assert_eq!(environment, expected.map(|(name, value)| (name.to_owned(), value.into())).into());
+        let ssh = place(PlaceKind::Ssh(Ssh::default())).environment(daemon);
+        assert!(!ssh.contains_key("SLURM_TIME_FORMAT"));
+    }
+
+    #[test]
+    fn a_launch_over_ssh_has_no_tools_and_one_of_slurm_has_all() {
+        let ssh = place(PlaceKind::Ssh(Ssh { host: "h".to_owned(), ..Ssh::default() }));
+        assert_eq!((ssh.cancel(&launch_1()), ssh.sweep(&launch_1())), (Ok(None), Ok(None)));
+        assert_eq!((ssh.status(), ssh.ended(&launch_1(), Some("1"))), (None, None));
+        assert!(!ssh.kind.has_queue());
+        let slurm = place(PlaceKind::Slurm(Slurm::default()));
+        assert_eq!(slurm.cancel(&launch_1()), slurm.sweep(&launch_1()));
+        assert!(slurm.status().is_some() && slurm.ended(&launch_1(), None).is_none() && slurm.kind.has_queue());
+    }
+
+    #[test]
+    fn a_client_of_the_users_own_is_swept_by_its_own_program_or_cancelled() {
+        let own = CommandPlace {
+            client: crate::words(["run", "{name}"]),
+            cancel: crate::words(["end", "{name}"]),
+            ..CommandPlace::default()
+        };
+        let swept = |own: &CommandPlace| place(PlaceKind::Command(own.clone())).sweep(&launch_1()).unwrap().unwrap();
+        assert_eq!(swept(&own), ["end", "agentd-k1-x-3"]);
+        assert_eq!(swept(&CommandPlace { sweep: crate::words(["rm", "{launch}"]), ..own.clone() }), ["rm", "3"]);
+        let kind = PlaceKind::Command(own);
+        assert!(!kind.has_queue() && kind.target().as_deref() == Some("run"));
+    }
+
+    #[test]
+    fn launches_of_other_programs_are_left_out_of_the_states() {
+        let own = CommandPlace { status: crate::words(["states"]), ..CommandPlace::default() };
+        let place = place(PlaceKind::Command(own));
+        let states = place.parse_status("agentd-a-1 running\nother running\nagentd-a running\n").unwrap();
+        assert_eq!(states.iter().map(|state| &*state.name).collect::<Vec<_>>(), ["agentd-a-1"]);
     }
 }

@@ -9,7 +9,8 @@ pub struct EngineState {
     /// Name of the launch at its engine: `agentd-SESSION-LAUNCH`.
     pub name: String,
     /// State of the job, the container or the pod. `Running` means that the engine runs it: `agentd-keeper enter` may
-    /// not have started the agent yet. Absent if no [`PlaceState`] fits the engine's word, which is then in the message.
+    /// not have started the agent yet. Absent if no [`PlaceState`] fits the engine's word, which the
+    /// message then has.
     pub state: Option<PlaceState>,
     /// Reason of the engine in its own word: `Resources`, `OUT_OF_MEMORY`, `Unschedulable`.
     pub reason: Option<String>,

@@ -172,7 +172,7 @@ impl ConfiguredPlace {
         ];
         for (key, path) in files.into_iter().filter_map(|(key, path)| Some((key, path.as_ref()?))) {
             if !path.is_absolute() && !path.starts_with("~") {
-                return Err((key, format!(".{key} is {path:?}; begin the path with / or ~/")));
+                return Err((key, format!(".{key} is {}; begin the path with / or ~/", path.display())));
             }
         }
         Ok(())

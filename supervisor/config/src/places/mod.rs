@@ -27,8 +27,8 @@ use build::Wrong;
 pub struct ConfiguredPlace {
     /// Engine of the place: `slurm`, `ssh`, `container`, `kubernetes` or `command`. Required.
     pub kind: Option<Kind>,
-    /// Path of `agentd-keeper` on the place, or a name that is looked up there. For `ssh`, `~/` at its start is the home
-    /// directory there. Default: `agentd-keeper`, or `/agentd-keeper` in a container with `keeper_file`.
+    /// Path of `agentd-keeper` on the place, or a name that is looked up there. For `ssh`, `~/` at its start is the
+    /// home directory there. Default: `agentd-keeper`, or `/agentd-keeper` in a container with `keeper_file`.
     pub keeper: Option<String>,
     /// Static `agentd-keeper` on this machine that the engine takes to the place. Slurm copies it to the node for each
     /// launch, and a container mounts it at `keeper`. Default: none, and the place has its own. For `slurm` and
@@ -79,8 +79,8 @@ pub struct ConfiguredPlace {
     pub constraint: Option<String>,
     /// Whether an agent is started again after its node failed or its job was preempted. Default: `false`. For `slurm`.
     pub requeue: Option<bool>,
-    /// Directory with the programs `srun`, `squeue`, `scancel` and `scontrol`. Default: they are looked up in the `PATH`
-    /// of agentd. For `slurm`.
+    /// Directory with the programs `srun`, `squeue`, `scancel` and `scontrol`. Default: they are looked up in the
+    /// `PATH` of agentd. For `slurm`.
     pub bin: Option<PathBuf>,
     /// Host, or a name in the configuration of ssh. Required for `ssh`.
     pub host: Option<String>,
@@ -106,8 +106,8 @@ pub struct ConfiguredPlace {
     pub namespace: Option<String>,
     /// Context in kubectl's configuration. Default: the current context. For `kubernetes`.
     pub context: Option<String>,
-    /// File with the manifest of a pod in YAML or JSON, in place of `image`. Its first container runs the agent. Default:
-    /// none. For `kubernetes`.
+    /// File with the manifest of a pod in YAML or JSON, in place of `image`. Its first container runs the agent.
+    /// Default: none. For `kubernetes`.
     pub template: Option<PathBuf>,
     /// Client and its arguments. Its stdin and stdout lead to `agentd-keeper enter`. The words `{name}`, `{session}`,
     /// `{launch}`, `{directory}` and `{keeper}` are replaced. Required for `command`.

@@ -66,8 +66,9 @@ fn every_key_of_the_other_kinds_reaches_the_place() {
     assert_eq!((ssh.host.as_str(), ssh.user.as_deref(), ssh.port), ("farm", Some("kim"), Some(22)));
     assert_eq!((ssh.config, ssh.options), (Some("/c".into()), vec!["-4".to_owned()]));
 
-    let text = "kind = \"container\"\nimage = \"eda\"\nengine = \"docker\"\nmounts = [\"/work:/work:ro\"]\nuser = \"1\"\n\
-                network = \"none\"\nmemory = 10\ncores = 1\noptions = [\"-a\"]\nengine_options = [\"-b\"]";
+    let text = "kind = \"container\"\nimage = \"eda\"\nengine = \"docker\"\nmounts = [\"/work:/work:ro\"]\n\
+                user = \"1\"\nnetwork = \"none\"\nmemory = 10\ncores = 1\n\
+                options = [\"-a\"]\nengine_options = [\"-b\"]";
     let PlaceKind::Container(container) = place(text).kind else { panic!() };
     let mount = (container.mounts[0].source.as_str(), container.mounts[0].options.as_deref());
     assert_eq!((container.image.as_str(), container.engine.as_str(), mount), ("eda", "docker", ("/work", Some("ro"))));
@@ -127,7 +128,7 @@ fn a_place_that_cannot_work_is_refused_with_its_remedy() {
         ("kind = \"ssh\"\nhost = \"-oProxyCommand=x\"", "without a leading -"),
         ("kind = \"ssh\"\nhost = \"\"", "places.farm.host is \"\""),
         ("kind = \"ssh\"\nhost = \"h\"\nport = 0", "places.farm.port is 0"),
-        ("kind = \"ssh\"\nhost = \"h\"\nconfig = \"c\"", "places.farm.config is \"c\"; begin the path with / or ~/"),
+        ("kind = \"ssh\"\nhost = \"h\"\nconfig = \"c\"", "places.farm.config is c; begin the path with / or ~/"),
         ("kind = \"ssh\"\nhost = \"h\"\nkeeper = \"bin/keeper\"", "is a relative path"),
         ("kind = \"ssh\"\nhost = \"h\"\nkeeper = \"/a'b\"", "none of ' ! \\"),
         ("kind = \"slurm\"\nkeeper = \"~/keeper\"", "is a relative path"),
