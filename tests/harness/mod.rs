@@ -4,6 +4,8 @@
 //! end when its [`Daemon`] is dropped.
 
 pub(crate) mod client;
+#[cfg(target_os = "linux")]
+pub(crate) mod container;
 pub(crate) mod ctl;
 pub(crate) mod daemon;
 pub(crate) mod dead;
@@ -12,6 +14,7 @@ pub(crate) mod events;
 pub(crate) mod home;
 pub(crate) mod journal;
 pub(crate) mod lab;
+pub(crate) mod machine;
 #[path = "../agents/model_server.rs"]
 pub(crate) mod model_server;
 pub(crate) mod openmetrics;
@@ -24,7 +27,11 @@ pub(crate) mod reached;
 pub(crate) mod requests;
 pub(crate) mod require;
 pub(crate) mod session;
+#[cfg(target_os = "linux")]
+pub(crate) mod slurm;
 pub(crate) mod sshd;
+#[cfg(target_os = "linux")]
+pub(crate) mod static_keeper;
 #[cfg(target_os = "linux")]
 pub(crate) mod terminal;
 #[cfg(target_os = "linux")]

@@ -44,12 +44,32 @@ fn fields(pid: u32) -> Option<Vec<String>> {
     Some(fields.split(' ').map(str::to_owned).collect())
 }
 
-/// Returns the arguments of a process, each ended by a null byte. They are empty for a zombie and without a process.
 /// Returns the parent of a process.
 pub(crate) fn parent(pid: u32) -> Option<u32> {
     fields(pid)?.get(1)?.parse().ok()
 }
 
+/// Returns the processes that a process has started with its first thread, or adopted, and has not waited for.
+pub(crate) fn children(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+/// Returns all living processes but this one.
+pub(crate) fn all() -> impl Iterator<Item = u32> {
+    let own = std::process::id();
+    fs::read_dir("/proc")
+        .expect("/proc is mounted")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(move |&pid: &u32| pid != own && is_alive(pid))
+}
+
+/// Returns the name of a process's program, as the kernel has it: at most 15 bytes.
+pub(crate) fn name(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+/// Returns the arguments of a process, each ended by a null byte. They are empty for a zombie and without a process.
 fn arguments(pid: u32) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()
 }
@@ -80,6 +100,13 @@ pub(crate) fn forget_peak(pid: u32) {
 
 pub(crate) fn kill9(target: u32) {
     kill(pid(target), Signal::SIGKILL).expect("the process is there to be killed");
+}
+
+/// Sends a signal to each process. A process may have ended in the meantime, or end with another.
+pub(crate) fn signal_each(targets: &[u32], signal: Signal) {
+    for &target in targets {
+        let _ = kill(pid(target), signal);
+    }
 }
 
 pub(crate) async fn gone(pids: &[u32]) {
@@ -116,11 +143,7 @@ fn is_reader(pid: u32) -> bool {
 fn all_of(directory: &Path) -> Vec<u32> {
     let needle = directory.as_os_str().as_encoded_bytes();
     let contains = |haystack: &[u8]| haystack.windows(needle.len()).any(|window| window == needle);
-    let own = std::process::id();
-    fs::read_dir("/proc")
-        .expect("/proc is mounted")
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|&pid: &u32| pid != own && is_alive(pid))
+    all()
         .filter(|pid| {
             let process = Path::new("/proc").join(pid.to_string());
             ["cmdline", "environ"].iter().any(|file| fs::read(process.join(file)).is_ok_and(|bytes| contains(&bytes)))
@@ -174,7 +197,7 @@ pub(crate) fn running(directory: &Path, program: &str, argument: Option<&str>) -
 }
 
 /// Describes a process: its pid, parent, state and arguments, if still readable.
-fn described(pid: u32) -> String {
+pub(crate) fn described(pid: u32) -> String {
     let arguments = String::from_utf8_lossy(&arguments(pid)).replace('\0', " ");
     let state = fields(pid).map(|fields| fields[..2].join(" "));
     format!("{pid} (state, parent {}) {arguments}", state.unwrap_or_default())

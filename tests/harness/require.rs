@@ -2,7 +2,7 @@
 //! and the run ends with a list of skipped tests and reasons. If `AGENTD_TEST_REQUIRE` lists the requirement, as in
 //! CI, the test fails instead. The variable takes values such as
 //! `systemd,opencode,gemini,claude-agent-acp,codex-acp,copilot,clients,openapi,shells,root,fuse,guests,namespaces`,
-//! `prometheus`, `dashboards`, `openssl`, `tmux`, `browser` and `container`.
+//! `prometheus`, `dashboards`, `openssl`, `tmux`, `browser`, `slurm`, `cgroups` and `container`.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -292,6 +292,51 @@ pub(crate) fn namespaces() -> Option<()> {
             &format!("no network can be made: {}", String::from_utf8_lossy(&output.stderr).trim()),
         ),
         Err(error) => missing("namespaces", &format!("no network can be made: {error}")),
+    }
+}
+
+/// Requires a kernel on which a far machine can be booted ([`super::machine`]).
+pub(crate) fn machines() -> Option<()> {
+    root("booting a machine in namespaces")?;
+    let line = "echo far > /proc/sys/kernel/hostname && mount --bind /etc/hosts /etc/passwd";
+    let mut unshare = Command::new("/usr/bin/unshare");
+    unshare.args(["--pid", "--mount", "--uts", "--fork", "--mount-proc", "--propagation", "private", "sh", "-c", line]);
+    match unshare.output() {
+        Ok(output) if output.status.success() => Some(()),
+        Ok(output) => {
+            let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            missing("namespaces", &format!("no machine can be booted in namespaces: {said}"))
+        }
+        Err(error) => missing("namespaces", &format!("no machine can be booted in namespaces: {error}")),
+    }
+}
+
+/// Requires Slurm's programs and the rights to run them.
+pub(crate) fn slurm() -> Option<()> {
+    machines()?;
+    let programs = ["/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/srun", "/usr/sbin/munged"];
+    match programs.into_iter().find(|program| !Path::new(program).exists()) {
+        None => Some(()),
+        Some(program) => missing("slurm", &format!("{program} is not installed")),
+    }
+}
+
+/// Requires version 1 of cgroups, with which Slurm can track the processes of a job.
+pub(crate) fn cgroups() -> Option<()> {
+    let is_there = |name: &&str| Path::new("/sys/fs/cgroup").join(name).join("cgroup.procs").exists();
+    match ["freezer", "memory"].iter().find(|name| !is_there(name)) {
+        None => Some(()),
+        Some(name) => missing("cgroups", &format!("this machine has no controller {name} of version 1")),
+    }
+}
+
+/// Requires podman, a runtime and a static busybox for an image.
+pub(crate) fn podman() -> Option<()> {
+    root("a container of root")?;
+    let programs = ["/usr/bin/podman", "/usr/bin/conmon", "/usr/sbin/runc", "/bin/busybox"];
+    match programs.into_iter().find(|program| !Path::new(program).exists()) {
+        None => Some(()),
+        Some(program) => missing("container", &format!("{program} is not installed")),
     }
 }
 

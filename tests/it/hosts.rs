@@ -24,7 +24,7 @@ impl Lab {
     pub(crate) async fn start(more: &str) -> Option<Self> {
         let daemon = Daemon::start().await;
         let socket = daemon.client.socket().display();
-        let config = format!("SetEnv AGENTD_SOCKET={socket}\n{more}\n");
+        let config = format!("SetEnv \"AGENTD_SOCKET={socket}\"\n{more}\n");
         let sshd = Sshd::start(daemon.root().join("ssh"), &config).await?;
         fs::create_dir(daemon.root().join("x")).unwrap();
         let bin = sshd.client();

@@ -59,7 +59,7 @@ impl Container {
     }
 
     fn init(&self) -> u32 {
-        children(self.runtime.as_ref().unwrap().id())[0]
+        process::children(self.runtime.as_ref().unwrap().id())[0]
     }
 
     /// Returns the daemon that runs in the container.
@@ -68,7 +68,7 @@ impl Container {
             let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             arguments.split(|&byte| byte == 0).nth(1) == Some(b"serve")
         };
-        children(self.init()).into_iter().find(is_daemon)
+        process::children(self.init()).into_iter().find(is_daemon)
     }
 
     async fn ends(&mut self) -> bool {
@@ -97,11 +97,6 @@ impl Drop for Container {
             runtime.wait().ok();
         }
     }
-}
-
-fn children(pid: u32) -> Vec<u32> {
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 #[tokio::test]
@@ -154,7 +149,7 @@ async fn no_request_is_refused_while_the_daemon_is_restarted_killed_and_replaced
     assert_eq!(counted, (1..=1500).collect::<Vec<u32>>());
     let after = session.wait_for_phase(Phase::Idle).await.status;
     assert_eq!((after.agent_pid, after.keeper_pid, after.launches), (before.agent_pid, before.keeper_pid, 1));
-    assert_eq!(container.init(), children(container.runtime.as_ref().unwrap().id())[0]);
+    assert_eq!(container.init(), process::children(container.runtime.as_ref().unwrap().id())[0]);
 }
 
 #[tokio::test]
@@ -190,7 +185,7 @@ async fn process_1_reaps_what_is_given_to_it_and_reloads_the_daemon() {
     // The keeper dies before it waits for its child processes, so process 1 inherits the keeper's agent.
     let session = container.daemon.session(&container.daemon.scripted(&[])).await;
     let keepers = process::running(container.daemon.root(), "agentd-keeper", Some("hold"));
-    let agents = children(keepers[0]);
+    let agents = process::children(keepers[0]);
     assert!(!agents.is_empty());
     process::kill9(keepers[0]);
     session.wait_for_phase(Phase::Failed).await;

@@ -32,6 +32,7 @@ mod crowd;
 mod dashboards;
 mod degraded;
 mod directories;
+mod directory_hooks;
 mod doctor;
 mod documents;
 mod drain;
@@ -82,6 +83,7 @@ mod options;
 mod pages;
 mod parent;
 mod permission;
+#[cfg(target_os = "linux")]
 mod places;
 mod plugins;
 mod power_cut;

@@ -1,0 +1,4 @@
+//! Places: real engines on which a session runs. Each test boots its own ([`crate::harness::slurm`],
+//! [`crate::harness::sshd::Far`], [`crate::harness::container`]).
+
+mod fixtures;
