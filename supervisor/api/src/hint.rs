@@ -27,6 +27,7 @@ hints! {
     EDITOR_REQUESTS = "it is answered or its time is over, or the agent has no `editor` in the configuration",
     LIST_REQUESTS = "`agentctl show` lists the open requests",
     LIST_PREREQUISITES = "`agentctl check` lists the declared prerequisites; add [prerequisites.NAME] to agentd.toml",
+    LIST_PLACES = "`agentctl place ls` lists the places of the configuration; add [places.NAME] to agentd.toml",
     SHOW_LAUNCH = "a launch builds it; `agentctl show` shows the progress of the launch",
     SHOW_STATE = "`agentctl show` shows the session's state; try again",
     SHOW_STDERR = "`agentctl events` shows the agent's stderr",

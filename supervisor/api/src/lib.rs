@@ -68,6 +68,7 @@ pub mod status;
 pub mod surrogates;
 pub mod validation;
 pub mod workflow;
+mod workspace;
 
 pub use bytes::ByteString;
 pub use error::chain;

@@ -91,6 +91,8 @@ codes! {
     NoSuchPlugin = 404,
     /// No prerequisite has this name.
     NoSuchPrerequisite = 404,
+    /// The configuration has no place of this name.
+    NoSuchPlace = 404,
     /// No schedule has this name.
     NoSuchSchedule = 404,
     /// The configuration has no hook of this name.

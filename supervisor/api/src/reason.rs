@@ -36,6 +36,8 @@ reasons! {
     ENDING_SOON = "EndingSoon",
     /// `Placed` is False: the engine of the place ended the launch. The message has its reason.
     PLACE_ENDED = "PlaceEnded",
+    /// `Placed` is False: the place was not reached, or its client cannot be built.
+    PLACE_UNREACHABLE = "PlaceUnreachable",
     /// `Placed` is Unknown: the connection to the place is lost.
     PLACE_LOST = "PlaceLost",
     /// `Ready` is False: the agent crashed and is started again.

@@ -17,6 +17,7 @@ use crate::isolation::Isolated;
 use crate::login::LoginMethod;
 use crate::mcp::LaunchedServer;
 use crate::permission::ToolDetails;
+use crate::place::PlaceView;
 use crate::prompt::PromptPart;
 use crate::repository::RepositoryView;
 use crate::scripts::ProposedScript;
@@ -316,6 +317,9 @@ pub struct SessionStatus {
     /// Directories below which the agent keeps its conversations, if agentd knows the agent.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conversation_directories: Vec<PathBuf>,
+    /// Place of the last agent, if that is not this machine. It stays after the end of the agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<PlaceView>,
     /// The isolation that the running agent was started with. Absent if no agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub isolation: Option<Isolated>,

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::completion::CostLimit;
 use crate::environment::EnvironmentSpec;
-use crate::id::{AgentName, SessionId, SessionName};
+use crate::id::{AgentName, SessionName};
 use crate::isolation::Isolation;
 use crate::label::Labels;
 use crate::mcp::McpChoice;
@@ -17,6 +17,7 @@ use crate::quantity;
 use crate::repository::RepositorySpec;
 use crate::session::SessionView;
 use crate::workflow::WorkflowSpec;
+pub use crate::workspace::Workspace;
 
 /// The specification of a session: the body of `POST /v1/sessions`, and a part of `session.json`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -117,27 +118,6 @@ pub struct SessionSpec {
     /// agent or of the directory in the configuration if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
-}
-
-/// A directory of the session's own.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "kebab-case")]
-pub enum Workspace {
-    /// A new directory in agentd's state directory.
-    New,
-    /// The workspace that was made for another session, which this session continues. Only agentd sets it.
-    Of(SessionId),
-}
-
-impl Workspace {
-    /// Returns the session for which the workspace was made; `own` has this value in its specification.
-    pub fn owner<'a>(&'a self, own: &'a SessionId) -> &'a SessionId {
-        match self {
-            Self::New => own,
-            Self::Of(owner) => owner,
-        }
-    }
 }
 
 fn is_interactive() -> bool {

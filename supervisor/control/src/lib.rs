@@ -27,6 +27,7 @@ mod metrics;
 mod named;
 mod note;
 mod operations;
+mod places;
 mod plugins;
 mod prerequisites;
 mod prune;

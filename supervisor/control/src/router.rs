@@ -26,8 +26,8 @@ use super::stream::Window;
 use super::tcp::Gate;
 use super::{
     Body, access, acp, agents, audit, bulk, description, directories, doctor, drain, environment, feed, handlers,
-    hooks, list, metrics, note, plugins, prerequisites, problem, prune, readiness, repositories, schedules, scripts,
-    secrets, session_context, session_spec, snapshots, stream, validation,
+    hooks, list, metrics, note, places, plugins, prerequisites, problem, prune, readiness, repositories, schedules,
+    scripts, secrets, session_context, session_spec, snapshots, stream, validation,
 };
 use crate::audit_log::Audit;
 use crate::read_only::ReadOnlyEndpoint;
@@ -324,6 +324,7 @@ async fn dispatch(
 }
 
 /// Makes the call.
+#[expect(clippy::too_many_lines, reason = "each call has its arm")]
 async fn answer_call(context: &Context, call: Call, named: Option<&Named>, request: Request<RequestBody>) -> Answer {
     let route = call.route();
     let session = async || match named {
@@ -346,6 +347,7 @@ async fn answer_call(context: &Context, call: Call, named: Option<&Named>, reque
         Call::Plugin { name } => plugins::show(context, &name).await,
         Call::Prerequisites { session } => prerequisites::list(context, session).await,
         Call::CheckPrerequisite { name } => prerequisites::check(context, &name, request).await,
+        Call::Places {} | Call::CheckPlace { .. } => places::answer(context, call).await,
         Call::ForeseeReload {} => plugins::reload(context, true).await,
         Call::Reload { dry_run } => plugins::reload(context, dry_run.unwrap_or(false)).await,
         Call::Drain { .. } | Call::BeginDrain { .. } | Call::UndoDrain { .. } => drain::answer(context, call).await,

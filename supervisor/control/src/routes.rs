@@ -89,6 +89,8 @@ pub fn access(route: Route) -> Access {
         | Route::Plugin
         | Route::Prerequisites
         | Route::CheckPrerequisite
+        | Route::Places
+        | Route::CheckPlace
         | Route::ForeseeReload
         | Route::Reload
         | Route::Drain

@@ -50,6 +50,8 @@ fn merged(spec: SessionSpec, parent: &SessionSpec) -> SessionSpec {
         model: spec.model.or_else(|| parent.model.clone()),
         options: if spec.options.is_empty() { parent.options.clone() } else { spec.options },
         isolation: spec.isolation.or(parent.isolation),
+        // The agent keeps its conversation on the place.
+        place: spec.place.or_else(|| parent.place.clone()),
         ..spec
     }
 }
@@ -67,7 +69,7 @@ mod tests {
         let parent = spec(serde_json::json!({
             "directory": "/w", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v1" }],
             "requires": ["vpn"], "tags": ["lab"], "env_setup": "module load gcc", "isolation": "guard",
-            "mode": "plan", "options": { "effort": "low" }, "directories": ["/more"],
+            "mode": "plan", "options": { "effort": "low" }, "directories": ["/more"], "place": "farm",
             "permissions": "allow", "environment": { "source": "terminal", "snapshot": "s1" },
         }));
         let own = spec(serde_json::json!({
@@ -77,7 +79,7 @@ mod tests {
             "parent": "p", "repos": [{ "url": "https://h/web" }, { "url": "https://h/api", "branch": "v2" }],
             "requires": ["vpn"], "tags": ["night"], "env_setup": "module load gcc", "isolation": "guard",
             "mode": "plan", "model": "m", "options": { "effort": "low" }, "directories": ["/more"],
-            "environment": { "source": "terminal", "snapshot": "s1" },
+            "place": "farm", "environment": { "source": "terminal", "snapshot": "s1" },
         }));
         assert_eq!(merged(own, &parent), wanted);
     }

@@ -113,6 +113,7 @@ pub(crate) fn spec(args: SpecArgs, machine: &Machine) -> Result<SessionSpec, Err
             IsolationArg::None => Isolation::None,
             IsolationArg::Guard => Isolation::Guard,
         }),
+        place: args.place,
         ..SessionSpec::new(directory)
     };
     repository::add(spec, &args.workspace, args.dir, machine)

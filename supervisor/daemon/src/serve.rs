@@ -41,6 +41,7 @@ use agentd_host::lock::{self, LockError};
 use agentd_host::manager;
 use agentd_host::platform;
 use agentd_metrics::Metrics;
+use agentd_session::place;
 use agentd_session::schedules::Schedules;
 use agentd_session::warm::keep_warm;
 use agentd_session::{Measure, Sessions, recheck};
@@ -187,6 +188,7 @@ async fn run(
     tokio::spawn(Arc::clone(&schedules).wait());
     tokio::spawn(Arc::clone(&hooks).run());
     tokio::spawn(recheck(Arc::clone(&generations), Arc::clone(&sessions)));
+    tokio::spawn(place::watch(Arc::clone(&generations), Arc::clone(&sessions)));
     tokio::spawn(keep_warm(Arc::clone(&generations), Arc::clone(&sessions)));
     tokio::spawn(measure.run());
     load_plugins(generation);

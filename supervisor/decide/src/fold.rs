@@ -216,6 +216,7 @@ impl State {
         self.degraded_by.clone_from(&started.degraded_by);
         self.degraded.clear();
         self.exceeded = None;
+        self.placed = None;
         self.pending_note.launched(started.reason);
         self.facts.launched(self.agent.as_ref());
         self.staleness.launched();
@@ -302,7 +303,6 @@ impl State {
             pid: agent.pid,
             start_time: agent.start_time,
             isolation: agent.isolation.clone(),
-            placed: agent.place.clone().map(Placed::submitted),
             pending: BTreeMap::new(),
             asked: Vec::new(),
             opening: Opening::Initializing,
@@ -316,6 +316,7 @@ impl State {
             idle_since: self.seq,
             ending: preparing.stop.then_some(EndReason::Stop),
         }));
+        self.placed = agent.place.clone().map(Placed::submitted);
         self.times.started = Some(self.updated);
         self.workflow.agent_started();
     }
@@ -368,7 +369,7 @@ impl State {
             });
         }
         let crashed = match &ending {
-            None => !exited.requested && exited.reason.is_none() && lived,
+            None => !exited.requested && (exited.reason.is_none() || self.is_lost()) && lived,
             Some(EndReason::Unusable(_)) => true,
             Some(EndReason::Stop | EndReason::Failure(_) | EndReason::Switch) => false,
         };

@@ -39,6 +39,7 @@ pub mod staleness;
 pub mod state;
 #[cfg(test)]
 mod tests;
+mod title;
 pub mod verdict;
 pub mod waits;
 pub mod workflow;

@@ -230,7 +230,7 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
         Ended::Failed(message) => (exit_reason(state.exceeded), message.as_str()),
     };
     for kind in [ConditionType::Placed, ConditionType::AgentStarted, ConditionType::ConversationReady] {
-        if state.holds(kind) {
+        if state.holds(kind) || (kind == ConditionType::Placed && placed::is_open(state)) {
             batch = batch.record(condition(state, facts, kind, ConditionStatus::False, reason, message));
         }
     }
@@ -262,10 +262,10 @@ fn after_the_end(state: &State, ended: &Ended, facts: &Facts<'_>) -> Option<Batc
 }
 
 fn running_step(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
-    if let Some(batch) = placed::report(state, running, facts) {
+    if let Some(batch) = placed::report(state, facts) {
         return Some(batch);
     }
-    if placed::is_awaited(running) {
+    if placed::is_awaited(state) {
         return None;
     }
     if !state.holds(ConditionType::AgentStarted) {

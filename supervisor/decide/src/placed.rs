@@ -2,6 +2,7 @@
 //!
 //! Nothing is sent to an agent before its place reports that it runs. This module decides no end of an agent.
 
+use agentd_api::Body;
 use agentd_api::event::{PlaceChanged, PlaceHost, PlaceState};
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
@@ -9,8 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::batch::Batch;
 use crate::next::{Facts, condition};
-use crate::state::{Ended, Run, Running, State};
+use crate::state::{EndReason, Ended, Run, State};
 use crate::verdict::ConditionUpdate;
+
+/// Reason of an engine for a cancelled launch.
+const CANCELLED: &str = "CANCELLED";
 
 /// The place of an agent, as its last record reports it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -104,43 +108,80 @@ impl Placed {
 impl State {
     /// Applies the record `place.changed`.
     pub(crate) fn place_changed(&mut self, changed: &PlaceChanged) {
-        if changed.launch != self.launches {
-            return;
-        }
+        let Some(placed) = self.placed.as_mut().filter(|_| changed.launch == self.launches) else { return };
+        placed.changed(changed);
+        let is_over = matches!(changed.state, PlaceState::Ended | PlaceState::Ending);
         match &mut self.run {
-            Run::Running(running) => {
-                if let Some(placed) = &mut running.placed {
-                    placed.changed(changed);
-                }
+            Run::Running(running) if is_over && running.ending.is_none() => {
+                let (_, _, message) = placed.condition();
+                let again = changed.requeue && placed.has_entered;
+                let end = if again { EndReason::Unusable } else { EndReason::Failure };
+                running.ending = Some(end(message));
             }
             // The engine's reason completes the message of the end.
             Run::Ended(Ended::Failed(message)) if changed.state == PlaceState::Ended => {
-                let said: Vec<&str> = changed.reason.iter().chain(&changed.message).map(String::as_str).collect();
-                if !said.is_empty() {
-                    *message = format!("{message}; place {:?}: {}", changed.place, said.join(", "));
-                }
+                *message = format!("{message}; {}", placed.condition().2);
             }
-            Run::Ended(_) | Run::Preparing(_) => {}
+            Run::Running(_) | Run::Ended(_) | Run::Preparing(_) => {}
         }
     }
 
-    /// Returns the place of the running agent.
+    /// Returns the place of the last agent, if that is not this machine.
     pub fn placed(&self) -> Option<&Placed> {
-        if let Run::Running(running) = &self.run { running.placed.as_ref() } else { None }
+        self.placed.as_ref()
+    }
+
+    /// Reports whether the connection to the place was lost while the agent ran there.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.placed.as_ref().is_some_and(|placed| placed.has_entered && placed.state == PlaceState::Lost)
     }
 }
 
+/// Decides the record for a report of a place's engine about a launch. Returns `None` for a report that says nothing
+/// new, or that is about another launch.
+pub(crate) fn reported(state: &State, mut changed: PlaceChanged) -> Option<Batch> {
+    let placed = state.placed.as_ref().filter(|_| changed.launch == state.launches)?;
+    let is_ended = matches!(state.run, Run::Ended(_));
+    let is_over = |state| matches!(state, PlaceState::Ended | PlaceState::Lost);
+    let applies = match changed.state {
+        // Only the agent's own keeper knows that the agent runs, and that its connection is lost. The engine knows the
+        // job.
+        PlaceState::Running => placed.state == PlaceState::Running && placed.job.is_none() && changed.job.is_some(),
+        PlaceState::Lost | PlaceState::Submitted | PlaceState::Unknown => false,
+        PlaceState::Queued | PlaceState::Starting => !is_ended && !placed.has_entered && !is_over(placed.state),
+        PlaceState::Ending => !is_ended && !is_over(placed.state),
+        // agentd itself cancels a launch whose connection is lost.
+        PlaceState::Ended if placed.state == PlaceState::Lost && changed.reason.as_deref() == Some(CANCELLED) => false,
+        PlaceState::Ended => !matches!(state.run, Run::Ended(Ended::Stopped | Ended::Completed)),
+    };
+    if !applies {
+        return None;
+    }
+    if changed.job.is_none() {
+        changed.job.clone_from(&placed.job);
+    }
+    let is_known = (placed.state, &placed.reason, &placed.message, &placed.job)
+        == (changed.state, &changed.reason, &changed.message, &changed.job);
+    (!is_known).then(|| Batch::of(Body::PlaceChanged(Box::new(changed))))
+}
+
 /// Records the condition `Placed` if it is out of date.
-pub(crate) fn report(state: &State, running: &Running, facts: &Facts<'_>) -> Option<Batch> {
+pub(crate) fn report(state: &State, facts: &Facts<'_>) -> Option<Batch> {
     let kind = ConditionType::Placed;
-    let (status, reason, message) = running.placed.as_ref()?.condition();
+    let (status, reason, message) = state.placed.as_ref()?.condition();
     let known = state.condition(kind);
     let is_known =
         known.is_some_and(|known| (known.status, &*known.reason, &known.message) == (status, reason, &message));
     (!is_known).then(|| Batch::of(condition(state, facts, kind, status, reason, message)))
 }
 
+/// Reports whether the condition `Placed` says that the launch waits for its place.
+pub(crate) fn is_open(state: &State) -> bool {
+    const WAITS: [&str; 3] = [reason::SUBMITTED, reason::QUEUED, reason::STARTING];
+    state.condition(ConditionType::Placed).is_some_and(|condition| WAITS.contains(&condition.reason.as_str()))
+}
+
 /// Reports whether the agent has not been started on its place yet.
-pub(crate) fn is_awaited(running: &Running) -> bool {
-    running.placed.as_ref().is_some_and(|placed| !placed.has_entered)
+pub(crate) fn is_awaited(state: &State) -> bool {
+    state.placed.as_ref().is_some_and(|placed| !placed.has_entered)
 }

@@ -6,8 +6,8 @@ use agentd_api::context::{ContextChange, ProgressRequest, SessionObserved};
 use agentd_api::editor::RequestAnswer;
 use agentd_api::elicitation::{ACCEPT, DECLINE, Elicitation, Form, FormError, FormValues};
 use agentd_api::event::{
-    AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, StopRequested, Synthetic,
-    SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
+    AnsweredBy, Cause, LaunchReason, LaunchStarted, PermissionOutcome, PermissionResolved, PlaceChanged, StopRequested,
+    Synthetic, SyntheticCause, TurnCancelling, TurnEnded, TurnQueued,
 };
 use agentd_api::hint;
 use agentd_api::prerequisite::Requester;
@@ -24,6 +24,7 @@ use crate::batch::Batch;
 use crate::context::{self, ContextRefusal};
 use crate::editor;
 use crate::limit;
+use crate::placed;
 use crate::spec::SpecRefusal;
 use crate::staleness;
 use crate::state::{OpenPermission, Run, RunningTurn, State, prompt_digest};
@@ -94,6 +95,8 @@ pub enum Command {
         now: Timestamp,
         requester: Option<Requester>,
     },
+    /// Records what the engine of a place reports about a launch.
+    ReportPlace(Box<PlaceChanged>),
 }
 
 /// Terms of a launch in case of unmet prerequisites and of parts that cannot be provided.
@@ -292,6 +295,7 @@ pub fn decide(state: &State, command: Command, bounds: LaunchBounds) -> Result<D
             Err(SpecRefusal::Generation { present: bounds.generation, expected }.into())
         }
         Command::Observe { now, requester } => Ok(observe(state, now, requester).into()),
+        Command::ReportPlace(changed) => Ok(placed::reported(state, *changed).unwrap_or_default().into()),
     }
 }
 

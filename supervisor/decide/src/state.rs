@@ -41,6 +41,7 @@ use crate::placed::Placed;
 use crate::repositories::Repositories;
 use crate::spec::{AwaitingChanges, LifeTimes};
 use crate::staleness::{self, Staleness};
+pub use crate::title::Title;
 use crate::verdict::WAITING;
 use crate::workflow::Workflow;
 
@@ -90,6 +91,9 @@ pub struct State {
     /// Turn whose agent has exited while `turn.ended` is not recorded yet.
     pub cut: Option<CutTurn>,
     pub permissions: Vec<OpenPermission>,
+    /// The place of the last agent, if that is not this machine.
+    #[serde(default)]
+    pub placed: Option<Placed>,
     /// The keeper that holds or held the session's last agent.
     pub keeper: Option<KeeperId>,
     /// `HOME` of the last environment built, and `HOME` of the environment in which the conversation was created.
@@ -196,37 +200,6 @@ pub struct State {
     pub completion: CompletionState,
 }
 
-/// Sources of a session's title.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Title {
-    /// The title that a caller set.
-    pub set: Option<String>,
-    /// The title that the agent reported (ACP `session_info_update`).
-    pub agent: Option<String>,
-    /// The beginning of the session's first prompt.
-    pub prompt: Option<String>,
-}
-
-impl Title {
-    /// Maximum number of characters of a title that is taken from elsewhere.
-    const LONGEST: usize = 80;
-
-    /// Returns the title of the first source that has one.
-    pub fn shown(&self) -> Option<&str> {
-        [&self.set, &self.agent, &self.prompt].into_iter().find_map(Option::as_deref)
-    }
-
-    /// Returns the first line of a text as a title: without control characters, and shortened.
-    pub(crate) fn of(text: &str) -> Option<String> {
-        let line = text.trim().lines().next().unwrap_or_default();
-        let words = line.split(|c: char| c.is_whitespace() || c.is_control()).filter(|word| !word.is_empty());
-        let line = words.collect::<Vec<_>>().join(" ");
-        let cut = line.char_indices().nth(Self::LONGEST).map(|(end, _)| end);
-        let title = cut.map_or(line.clone(), |end| format!("{}…", line[..end].trim_end()));
-        (!title.is_empty()).then_some(title)
-    }
-}
-
 /// Identity of one keeper process. A pid alone is reused, so the start time is part of the identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeeperId {
@@ -296,9 +269,6 @@ pub struct Running {
     /// The isolation applied to the agent.
     #[serde(default)]
     pub isolation: Isolated,
-    /// The place on which the agent runs, if that is not this machine.
-    #[serde(default)]
-    pub placed: Option<Placed>,
     /// Requests sent to the agent in this launch and not answered yet.
     pub pending: BTreeMap<u64, Pending>,
     /// Requests of the agent not answered yet, in order of arrival.
@@ -467,6 +437,7 @@ impl State {
             limit: None,
             cut: None,
             permissions: Vec::new(),
+            placed: None,
             keeper: None,
             home: None,
             conversation_home: None,
@@ -523,7 +494,7 @@ impl State {
             Run::Ended(Ended::Switching) | Run::Preparing(_) => Phase::Preparing,
             Run::Running(running) if running.ending.is_some() => Phase::Stopping,
             Run::Running(_) if staleness::question(self).is_some() => Phase::Waiting,
-            Run::Running(running) if running.placed.as_ref().is_some_and(Placed::is_queued) => Phase::Waiting,
+            Run::Running(_) if self.placed.as_ref().is_some_and(Placed::is_queued) => Phase::Waiting,
             Run::Running(running) => match (&running.opening, &running.turn) {
                 (Opening::Open, Some(_)) => Phase::Busy,
                 (Opening::Open, None) if self.limited().is_some() => Phase::Limited,

@@ -2,15 +2,18 @@
 
 use agentd_api::degraded::MissingKind;
 pub use agentd_api::list::agent_of as agent;
-use agentd_api::reason::is_progress;
+use agentd_api::reason::{self, is_progress};
 use agentd_api::session::{
     Condition, ConditionStatus, ConditionType, PermissionOrigin, PermissionRequest, Phase, SessionView,
 };
 use agentd_api::staleness::StalePolicy;
 
 /// Returns the progress of a launch that waits for something besides prerequisites: repositories, plugins ("compiling
-/// NAME"), or a valid configuration.
+/// NAME"), a valid configuration, or the queue of a place.
 pub fn progress(view: &SessionView) -> Option<&str> {
+    if let Some(message) = place(view) {
+        return Some(message);
+    }
     let is_it = |condition: &&Condition| {
         matches!(
             condition.kind,
@@ -19,6 +22,15 @@ pub fn progress(view: &SessionView) -> Option<&str> {
     };
     let condition = view.status.conditions.iter().find(is_it).filter(|_| view.status.phase == Phase::Preparing);
     condition.map(|condition| condition.message.as_str())
+}
+
+/// Returns the message of the place that has not started the agent yet.
+fn place(view: &SessionView) -> Option<&str> {
+    const WAITS: [&str; 3] = [reason::SUBMITTED, reason::QUEUED, reason::STARTING];
+    let may_wait = matches!(view.status.phase, Phase::Preparing | Phase::Starting | Phase::Waiting);
+    let mut conditions = view.status.conditions.iter().filter(|_| may_wait);
+    let placed = conditions.find(|one| one.kind == ConditionType::Placed && WAITS.contains(&&*one.reason))?;
+    Some(&placed.message)
 }
 
 /// Returns a missing requirement of the session: space for its journal, or prerequisites. The session waits for

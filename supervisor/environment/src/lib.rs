@@ -31,7 +31,7 @@ mod store;
 
 pub use expiry::{Renewal, renew_at, restore_obstacle};
 pub use login::capture::Capture;
-pub use login::seed::Seed;
+pub use login::seed::{PlaceUser, Seed};
 pub use login::sources;
 pub use merge::{Environment, drift, with_secrets, without_secrets};
 pub use pipeline::files::{SessionFile, provide as provide_files, remove as remove_files, write as write_files};

@@ -11,6 +11,7 @@ pub mod files;
 pub mod frame;
 pub mod git;
 pub mod guest;
+mod keeper_program;
 pub mod lock;
 pub mod manager;
 pub mod platform;
@@ -19,3 +20,5 @@ pub mod runner;
 pub mod usage;
 pub mod work;
 pub mod workspace;
+
+pub use keeper_program::KeeperProgram;

@@ -1,18 +1,19 @@
-//! Runs one program under `agentd-keeper run`. The keeper kills the program and its whole tree at the request's
-//! deadline, when this daemon exits, or when the future is dropped.
+//! Runs one program under `agentd-keeper run`, on this machine or on a place. The keeper kills the program and its
+//! whole tree at the request's deadline, when this daemon exits, or when the future is dropped.
 //!
 //! This module does not interpret the program or its result.
 
 use std::io;
 use std::path::Path;
-use std::process::Stdio;
 use std::time::Duration;
 
 use agentd_keeper::protocol::{RunRequest, RunResult};
 use async_recursion::async_recursion as boxed;
-use tokio::process::{Child, ChildStdin, Command};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, ChildStdin};
 
 use crate::frame;
+use crate::keeper_program::{KeeperProgram, Role};
 
 /// Time limit for a keeper to kill its tree after the future is dropped; longer than the keeper tries. A keeper that
 /// hangs, because the directory or the program does not answer, is then killed.
@@ -24,25 +25,31 @@ struct KeeperProcess {
     stdin: Option<ChildStdin>,
 }
 
-/// Runs the request. Dropping the future kills the program with all its descendants.
+/// Runs the request on this machine. Dropping the future kills the program with all its descendants.
 #[boxed]
 pub async fn run(keeper: &Path, request: &RunRequest) -> io::Result<RunResult> {
-    let mut child = Command::new(keeper)
-        .arg("run")
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()?;
-    let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
+    run_by(&KeeperProgram::here(keeper.to_owned()), request).await
+}
+
+/// Runs the request where the keeper is. Dropping the future kills the program with all its descendants.
+#[boxed]
+pub async fn run_by(keeper: &KeeperProgram, request: &RunRequest) -> io::Result<RunResult> {
+    let Role { mut child, preamble } = keeper.start(&["run"])?;
+    let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let mut keeper_process = KeeperProcess { child: Some(child), stdin };
     let (Some(stdin), Some(mut stdout)) = (keeper_process.stdin.as_mut(), stdout) else {
         return Err(io::Error::other("the process has no pipes"));
     };
-    frame::write(stdin, request).await?;
-    let result = frame::read(&mut stdout).await?;
-    let result = result.ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "it exited without a result"))?;
+    let asked = async {
+        stdin.write_all(&preamble).await?;
+        frame::write(stdin, request).await?;
+        frame::read(&mut stdout).await
+    };
+    let result = match asked.await {
+        Ok(Some(result)) => result,
+        Ok(None) => return Err(keeper.explain(stderr, "it exited without a result").await),
+        Err(error) => return Err(keeper.explain(stderr, &error.to_string()).await),
+    };
     keeper_process.stdin = None;
     if let Some(child) = keeper_process.child.as_mut() {
         let _ = child.wait().await;

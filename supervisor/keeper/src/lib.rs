@@ -17,6 +17,7 @@ pub mod enter;
 pub mod environment;
 mod essential;
 mod fifo;
+mod fill;
 mod flood;
 pub mod frame;
 pub mod hold;

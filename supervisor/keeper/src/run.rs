@@ -25,6 +25,7 @@ use nix::unistd::Pid;
 use crate::check::Checked;
 use crate::environment::{self, Dumps};
 use crate::fifo::Fifo;
+use crate::fill;
 use crate::frame::{self, FrameError};
 use crate::protocol::{Attributes, RunOutcome, RunRequest, RunResult, Trace, Variable};
 use crate::signals::Signals;
@@ -70,7 +71,7 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     os::close_inherited(None).map_err(setup("close inherited file descriptors"))?;
     let before = Attributes::own();
     private::protect_memory(None).map_err(setup("protect its memory from other processes"))?;
-    let request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
+    let mut request: RunRequest = frame::read(&mut input).map_err(RunError::Request)?.ok_or(RunError::NoRequest)?;
     let started = Instant::now();
     // The pipes come before all other files, while their numbers are free.
     let trace_pipe = request.trace_fd.map(pipe_with).transpose()?;
@@ -82,9 +83,14 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
     let (traced, inherit_trace) = trace_pipe.unzip();
     let (mut captured, inherit) = capture_pipe.unzip();
     let mut fifo = None;
-    if request.capture_fifo || request.terminal.is_some() {
+    let has_fifo = request.capture_fifo || request.terminal.is_some();
+    if has_fifo || request.fill {
         let (made, reader) = Fifo::make().map_err(setup("make a FIFO for the capture"))?;
-        (fifo, captured) = (Some(made), Some(reader));
+        captured = if has_fifo { Some(reader) } else { captured };
+        if request.fill {
+            fill::fill(&mut request, &made).map_err(setup("make the run's private files"))?;
+        }
+        fifo = Some(made);
     }
     let deadline = started.checked_add(Duration::from_millis(request.deadline_ms));
     let terminal = request.terminal.as_ref().zip(fifo.as_ref());
@@ -130,7 +136,9 @@ pub fn run(mut input: impl io::Read + AsFd, output: &mut impl Write) -> Result<(
             run.finish(outcome)
         }
     };
-    drop(fifo);
+    if let Some(fifo) = fifo {
+        fill::restore(&request, fifo.directory(), &mut result);
+    }
     if checked.ok().flatten().is_some_and(|checked| !checked.is_unchanged()) {
         result = self::result(RunOutcome::Changed);
     }
@@ -152,7 +160,7 @@ fn seal(request: &RunRequest, checked: &Checked) -> Result<os::Sealed, NotSealed
     if can { os::seal(checked.content()).map_err(|_| NotSealed) } else { Err(NotSealed) }
 }
 
-fn result(outcome: RunOutcome) -> RunResult {
+pub(crate) fn result(outcome: RunOutcome) -> RunResult {
     let empty = ByteString::default;
     RunResult {
         outcome,

@@ -41,6 +41,8 @@ families! {
     /// Number of sessions by phase and agent. `command` means sessions with a command of their own, and `other` means
     /// the agents beyond the first 50.
     sessions: Gauge = "sessions" [phase, agent];
+    /// Number of active sessions on places, by place and state. `other` means places that are not configured any more.
+    place_sessions: Gauge = "place_sessions" [place, state];
     /// Number of sessions whose condition is True, for each condition.
     session_conditions: Gauge = "session_conditions" [condition];
     /// Number of sessions that cannot be read and are set aside.

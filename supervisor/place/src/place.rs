@@ -25,6 +25,8 @@ pub struct Place {
     pub silence: Duration,
     /// Time between two queries of the states.
     pub poll: Duration,
+    /// Names of prerequisites that the engine ensures.
+    pub ensures: Vec<String>,
     /// Names of the variables that the client gets from agentd's environment, beside those of every client.
     pub pass: Vec<String>,
     /// Variables that are set for the client.
@@ -233,6 +235,7 @@ mod tests {
 
     fn place(kind: PlaceKind) -> Place {
         Place {
+            ensures: Vec::new(),
             name: "farm".parse().unwrap(),
             keeper: "agentd-keeper".to_owned(),
             grace: Duration::ZERO,

@@ -35,8 +35,9 @@ impl Ssh {
     /// all others behind them.
     pub(crate) fn client(&self, keeper: &str, silence: Duration) -> Vec<String> {
         let mut client = words([PROGRAM, "-T", "-o", "EscapeChar=none", "-o", "BatchMode=yes"]);
-        // A RemoteCommand of the configuration would be refused beside the command of this line.
-        client.extend(words(["-o", "RemoteCommand=none"]));
+        // A RemoteCommand of the configuration would be refused beside the command of this line. A master of several
+        // connections would end with the client that started it.
+        client.extend(words(["-o", "RemoteCommand=none", "-o", "ControlMaster=no"]));
         client.extend(self.config.iter().flat_map(|file| ["-F".to_owned(), file.display().to_string()]));
         client.extend(self.user.iter().flat_map(|user| ["-l".to_owned(), user.clone()]));
         client.extend(self.port.iter().flat_map(|port| ["-p".to_owned(), port.to_string()]));
@@ -82,8 +83,9 @@ mod tests {
     #[test]
     fn a_client_has_no_terminal_and_asks_a_silent_server() {
         let ssh = Ssh { host: "farm".to_owned(), ..Ssh::default() };
-        let expected = "ssh -T -o EscapeChar=none -o BatchMode=yes -o RemoteCommand=none -o ServerAliveInterval=10 \
-                        -o ServerAliveCountMax=3 -o ConnectTimeout=30 -o ForwardAgent=no -o ClearAllForwardings=yes \
+        let expected = "ssh -T -o EscapeChar=none -o BatchMode=yes -o RemoteCommand=none -o ControlMaster=no \
+                        -o ServerAliveInterval=10 -o ServerAliveCountMax=3 -o ConnectTimeout=30 -o ForwardAgent=no \
+                        -o ClearAllForwardings=yes \
                         -- farm exec agentd-keeper enter";
         assert_eq!(ssh.client("agentd-keeper", SILENCE).join(" "), expected);
         let short = ssh.client("agentd-keeper", Duration::from_secs(1)).join(" ");
@@ -101,7 +103,7 @@ mod tests {
         };
         let client = ssh.client("/opt/agentd-keeper", SILENCE);
         let expected = ["-F", "/etc/farm ssh", "-l", "kim", "-p", "2222", "-o", "ForwardAgent=yes", "-J", "jump", "-o"];
-        assert_eq!(client[8..19], expected.map(str::to_owned));
+        assert_eq!(client[10..21], expected.map(str::to_owned));
         assert!(
             client.iter().position(|word| word == "ForwardAgent=yes")
                 < client.iter().position(|w| w == "ForwardAgent=no")

@@ -86,7 +86,12 @@ impl Prerequisites {
         // The home directory is resolved once: if it stops answering later, it must not delay a check that reports
         // it.
         let paths = std::iter::once(surroundings.config.clone()).chain(std::env::home_dir());
-        let seen = surroundings.machine.path_states(paths.collect(), Instant::now() + PLACES_TIME, |_| false).await;
+        // On a place, each look is a start of its client, and the directories belong to this machine.
+        let seen = if surroundings.machine.is_elsewhere() {
+            Vec::new()
+        } else {
+            surroundings.machine.path_states(paths.collect(), Instant::now() + PLACES_TIME, |_| false).await
+        };
         let text = |place: PathState| place.into_directory()?.into_os_string().into_string().ok();
         let mut found = seen.into_iter().map(text);
         let (config_place, home) = (found.next().flatten(), found.next().flatten());

@@ -7,7 +7,6 @@ use agentd_api::login::AgentStart;
 use agentd_api::session::SessionSpec;
 use agentd_api::snapshot::TerminalVariable;
 use agentd_api::{ByteString, Code, Problem, SessionId, chain};
-use agentd_host::workspace;
 use async_recursion::async_recursion as boxed;
 
 use crate::Session;
@@ -37,7 +36,7 @@ pub async fn agent_start(
     if let Some(session) = session {
         plan.conversation_places.clone_from(&session.state().await?.conversation_places);
     }
-    workspace::check(&plan.daemon.machine, &plan.spec.directory).await.map_err(|error| error.problem())?;
+    plan.reach().await?;
     let ending = |_| Problem::new(Code::TooBusy, "agentd is ending");
     let _permit = plan.permits.acquire().await.map_err(ending)?;
     let not_built = |message: String| Problem::new(Code::EnvironmentNotBuilt, message);

@@ -17,8 +17,8 @@ use agentd_api::reason;
 use agentd_api::repository::RepositoryChanged;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::workflow::WorkflowChanged;
-use agentd_api::{Body, ByteString};
-use agentd_keeper::protocol::{Attributes, Fill, LaunchRecord, Variable};
+use agentd_api::{Body, ByteString, chain};
+use agentd_keeper::protocol::{Attributes, Fill, LaunchRecord, PlaceLine, Variable};
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument as _, info_span};
 
@@ -32,6 +32,7 @@ use crate::facts;
 use crate::isolation;
 use crate::launch::Reservation;
 use crate::launch_plan::LaunchPlan;
+use crate::place::SessionPlace;
 use crate::repositories;
 use crate::workflow;
 use agentd_decide::staleness::EXISTS;
@@ -170,19 +171,24 @@ async fn steps(
         message: message.to_owned(),
     };
     compiling::wait(plan, report).instrument(info_span!(target: TARGET, "plugins")).await?;
+    reached(plan, report).await?;
     let mut needs = LaunchPrerequisites::new(plan, report);
     needs.before().instrument(info_span!(target: TARGET, "prerequisites")).await?;
     own_script(plan).await?;
-    let in_workspace = info_span!(target: TARGET, "workspace");
-    let (left_out, without_workflow) = Box::pin(workspace_of(plan, report)).instrument(in_workspace).await?;
-    if plan.launch == 1 {
-        let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
+    let mut parts = (Vec::new(), None);
+    if plan.place.is_none() {
+        let in_workspace = info_span!(target: TARGET, "workspace");
+        parts = Box::pin(workspace_of(plan, report)).instrument(in_workspace).await?;
+        if plan.launch == 1 {
+            let _ = report.send(holds(ConditionType::NotStale, reason::FRESH, EXISTS)).await;
+        }
+        if plan.launch > 1 || plan.workspace.is_some() {
+            facts::observe(plan, report).await;
+        }
+        let message = "the working directory can be entered";
+        let _ = report.send(holds(ConditionType::WorkspaceReady, reason::READY, message)).await;
     }
-    if plan.launch > 1 || plan.workspace.is_some() {
-        facts::observe(plan, report).await;
-    }
-    let _ =
-        report.send(holds(ConditionType::WorkspaceReady, reason::READY, "the working directory can be entered")).await;
+    let (left_out, without_workflow) = parts;
     load_context(plan, report).await;
     // The permits bound the number of login shells: fifty sessions resumed at once must not run fifty login shells.
     let ending = |_| failed(ConditionType::EnvironmentReady, reason::ENDING, "agentd is ending".to_owned());
@@ -202,6 +208,23 @@ async fn steps(
     let files = SessionFile::of(&built.environment, |_| true);
     let prepared = Prepared { record: launch_record(plan, &built, mcp_secrets).await?, files, keeper };
     Ok((prepared, inspection, built.environment))
+}
+
+/// Waits until the place has told its host. The engine of the place may queue the question.
+async fn reached(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Result<(), Failure> {
+    if let Some(error) = &plan.no_place {
+        return Err(failed(ConditionType::Placed, reason::PLACE_UNREACHABLE, error.to_string()));
+    }
+    let Some(place) = &plan.place else { return Ok(()) };
+    if place.snapshots().is_none() {
+        let message = format!("asks the place {:?} for its host", place.name());
+        let (kind, reason) = (ConditionType::Placed, reason::SUBMITTED.to_owned());
+        let _ = report.send(Progress::Condition { kind, status: ConditionStatus::False, reason, message }).await;
+    }
+    match place.host(&plan.environments).await {
+        Ok(_) => Ok(()),
+        Err(error) => Err(failed(ConditionType::Placed, reason::PLACE_UNREACHABLE, chain(&error))),
+    }
 }
 
 /// Provides the working directory with its repositories and its workflow. Returns what a degraded launch left out.
@@ -228,7 +251,9 @@ async fn load_context(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) {
     if plan.context.is_empty() {
         return;
     }
-    let missing = missing_files(&plan.daemon.machine, &plan.context).await;
+    // The files of a place are not examined.
+    let missing =
+        if plan.place.is_none() { missing_files(&plan.daemon.machine, &plan.context).await } else { Vec::new() };
     let reason = if plan.reason == LaunchReason::Resume { ContextReason::Resume } else { ContextReason::Load };
     let (launch, context) = (plan.launch, plan.context.clone());
     let loaded = ContextLoaded { reason, launch, context, missing };
@@ -271,6 +296,10 @@ pub(crate) async fn launch_record(
     if let Some(socket) = &plan.guest_socket {
         isolation::set_socket(socket, &mut variables);
     }
+    let place = match &plan.place {
+        None => None,
+        Some(place) => Some(line(plan, Arc::clone(place), built).await?),
+    };
     let attributes = environment.attributes.clone();
     let withheld = attributes.as_ref().map(Attributes::withheld).unwrap_or_default();
     if !withheld.is_empty() {
@@ -296,8 +325,24 @@ pub(crate) async fn launch_record(
         is_unit: plan.is_unit,
         enclosure: plan.enclosure.clone(),
         initialize: None,
-        place: None,
+        place: place.map(Box::new),
     })
+}
+
+/// Makes the line to the place of a launch.
+async fn line(plan: &LaunchPlan, place: Arc<SessionPlace>, built: &BuiltEnvironment) -> Result<PlaceLine, Failure> {
+    let failed = |message| failed(ConditionType::Placed, reason::PLACE_UNREACHABLE, message);
+    if let Some((name, ..)) = built.environment.files().next() {
+        let message = format!(
+            "a provider gives the environment the file {name:?}, and files of this machine are not on place {:?}; \
+             remove the provider from the sessions of that place",
+            place.name()
+        );
+        return Err(failed(message));
+    }
+    let (id, launch, directory) = (plan.id.clone(), plan.launch, plan.directory().to_owned());
+    let made = agentd_host::work::blocking(move || place.line(&id, launch, &directory)).await;
+    made.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(chain(&error)))
 }
 
 /// Returns the path of a program in the environment of a session. The error is a reason and a message.
@@ -309,6 +354,8 @@ pub(crate) async fn program(
     let path = environment.get("PATH").unwrap_or_default();
     match candidates(program, path, &plan.spec.directory) {
         ProgramLocation::Path(path) => Ok(path),
+        // agentd-keeper looks the name up on the place.
+        ProgramLocation::Candidates(_) if plan.place.is_some() => Ok(PathBuf::from(program)),
         ProgramLocation::Candidates(candidates) => {
             let found = find(&plan.daemon.machine, candidates).await;
             found.map_err(|(reason, silent)| {

@@ -21,7 +21,6 @@ use agentd_api::workflow::ActiveWorkflow;
 use agentd_api::{Body, Code, Problem, SessionId};
 use agentd_fault::Point;
 use agentd_host::directories::Directories;
-use agentd_host::workspace;
 use agentd_keeper::protocol::Fill;
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
@@ -256,7 +255,7 @@ async fn build(plan: &LaunchPlan, report: Option<&mpsc::Sender<Progress>>) -> Re
 /// Reports what the build waits for once it takes longer than [`SLOW`].
 async fn say_if_slow(plan: &LaunchPlan, report: &mpsc::Sender<Progress>) -> Infallible {
     tokio::time::sleep(SLOW).await;
-    let shells = plan.snapshots.list().await.login_shells;
+    let shells = plan.snapshots().list().await.login_shells;
     let deadline = plan.deadline.as_secs();
     let message = match shells.iter().find(|view| view.state == SnapshotState::Capturing) {
         Some(view) => format!(
@@ -427,7 +426,7 @@ pub async fn build_now(
     launch: u64,
 ) -> Result<EnvironmentView, Problem> {
     let plan = LaunchPlan::following(generation, id, (spec, workflow), launch);
-    workspace::check(&plan.daemon.machine, &spec.directory).await.map_err(|error| error.problem())?;
+    plan.reach().await?;
     // The permit bounds login shells, together with those of launches.
     let _permit = plan.permits.acquire().await.map_err(|_| Problem::new(Code::TooBusy, "agentd is ending"))?;
     let pipeline = plan.pipeline().await.map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&error)))?;

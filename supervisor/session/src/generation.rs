@@ -18,11 +18,12 @@ use tokio::sync::{OnceCell, Semaphore, watch};
 
 use crate::daemon::{Daemon, Programs};
 use crate::launch::KeeperLimits;
+use crate::place::{self, SessionPlace};
 
 use crate::configuration_mistakes;
 
-use agentd_config::Scope;
 use agentd_config::{self as config, Agent, Config, Loaded, Origins};
+use agentd_config::{NoSuchPlace, Scope};
 use agentd_decide::options;
 use agentd_environment::{
     Capture, Environments, Pipeline, Scopes, Secrets, SnapshotOptions, SnapshotPlace, SnapshotRequest, SnapshotTimes,
@@ -31,6 +32,7 @@ use agentd_environment::{
 
 use agentd_host::directories::{Directories, DirectoryError};
 use agentd_note::Template;
+use agentd_place::Place;
 
 use agentd_plugin_set::{ManagedPlugin, NoHost, Plugins};
 use agentd_prerequisite::{self as prerequisite, CheckResources, Prerequisites, SessionTraits};
@@ -52,6 +54,8 @@ pub struct Generation {
     pub launches: Arc<Semaphore>,
     /// Template of the notes to agents.
     pub template: Arc<Template>,
+    /// The configured places by name.
+    places: BTreeMap<String, Arc<SessionPlace>>,
     capture: Capture,
     loaded: OnceCell<Loadable>,
 }
@@ -117,6 +121,7 @@ impl Generation {
             environments: Arc::new(environments),
             secrets: Arc::new(Secrets::new(&config, daemon.programs.keeper.clone())),
             launches: Arc::new(Semaphore::new(config.limits.launches)),
+            places: places(&config, &daemon),
             config,
             read: Arc::clone(&daemon.at_start),
             daemon,
@@ -148,6 +153,7 @@ impl Generation {
             secrets: Arc::new(Secrets::new(&config, daemon.programs.keeper.clone())),
             // Running launches hold permits of their own generation.
             launches: launches.unwrap_or_else(|| Arc::new(Semaphore::new(config.limits.launches))),
+            places: places(&config, &daemon),
             config,
             read: Arc::new(read),
             daemon,
@@ -256,18 +262,48 @@ impl Generation {
                 Plugins::begin(&self.daemon.host, &self.config, &self.daemon.directories, self.launchable().err())
                     .await?;
             let metrics = &self.daemon.metrics;
-            let (steps, capture) = (plugins.steps.clone(), self.capture.clone());
-            let pipeline = Pipeline::new(&self.config, steps, capture, Arc::clone(metrics));
-            let surroundings = CheckResources {
-                machine: self.daemon.machine.clone(),
-                secrets: Arc::clone(&self.secrets),
-                config: self.daemon.directories.config.clone(),
-                metrics: Arc::clone(metrics),
-            };
-            let prerequisites = Arc::new(Prerequisites::new(&self.config, &plugins, surroundings).await);
+            let (steps, captures) = (plugins.steps.clone(), (self.capture.clone(), &self.capture));
+            let pipeline = Pipeline::new(&self.config, steps, captures, Arc::clone(metrics));
+            let prerequisites = Arc::new(Prerequisites::new(&self.config, &plugins, self.resources()).await);
             Ok(Loadable { plugins, pipeline, prerequisites })
         };
         self.loaded.get_or_try_init(load).await
+    }
+
+    /// Returns the services for checks on this machine.
+    fn resources(&self) -> CheckResources {
+        CheckResources {
+            machine: self.daemon.machine.clone(),
+            secrets: Arc::clone(&self.secrets),
+            config: self.daemon.directories.config.clone(),
+            metrics: Arc::clone(&self.daemon.metrics),
+        }
+    }
+
+    /// Returns the pipeline and the prerequisites of a place. Begins to load the plugins at the first call.
+    pub(crate) async fn loaded_at<'a>(&self, place: &'a SessionPlace) -> Result<&'a place::Loaded, NoHost> {
+        let plugins = self.plugins_begun().await?;
+        Ok(place.loaded(&self.config, plugins, self.resources(), &self.capture).await)
+    }
+
+    /// Returns the configured places by name.
+    pub(crate) fn places(&self) -> &BTreeMap<String, Arc<SessionPlace>> {
+        &self.places
+    }
+
+    /// Returns the place on which the session's agent runs. `None` means this machine.
+    ///
+    /// # Errors
+    ///
+    /// The session requests a place that is not configured.
+    pub(crate) fn place_of(&self, spec: &SessionSpec) -> Result<Option<&Arc<SessionPlace>>, NoSuchPlace> {
+        let place = self.config.place_of(spec.place.as_deref(), &self.agent_label(spec), &spec.directory)?;
+        Ok(place.and_then(|place| self.places.get(place.name.as_str())))
+    }
+
+    /// Reports whether the session's agent does not run on this machine.
+    pub(crate) fn is_elsewhere(&self, spec: &SessionSpec) -> bool {
+        !matches!(self.place_of(spec), Ok(None))
     }
 
     /// Returns the agents that a session can name, with their commands. The demo agent comes first, unless the
@@ -414,6 +450,14 @@ fn template(config: &Config) -> Arc<Template> {
     configured.map_or_else(|| Arc::new(Template::built_in()), Arc::clone)
 }
 
+fn places(config: &Config, daemon: &Daemon) -> BTreeMap<String, Arc<SessionPlace>> {
+    let of = |place: Place| {
+        let options = snapshot_options(config, &daemon.directories);
+        (place.name.to_string(), Arc::new(SessionPlace::new(place, config, daemon, options)))
+    };
+    config.places.keys().filter_map(|name| config.place(name.as_str())).map(of).collect()
+}
+
 fn capture(config: &Config, programs: &Programs) -> Capture {
     Capture::new(programs.keeper.clone(), config.environment.deadline.0, config.environment.children)
         .with_term(config.environment.term.clone())
@@ -422,6 +466,7 @@ fn capture(config: &Config, programs: &Programs) -> Capture {
 fn snapshot_options(config: &Config, directories: &Directories) -> SnapshotOptions {
     let environment = &config.environment;
     SnapshotOptions {
+        user: None,
         home: environment.home.clone(),
         shell: environment.shell.clone(),
         sources: environment.sources.clone(),

@@ -16,12 +16,14 @@ use agentd_api::mcp::{McpOrigin, McpServer};
 use agentd_api::prerequisite::Requester;
 use agentd_api::session::SessionSpec;
 use agentd_api::workflow::{ActiveWorkflow, WorkflowFailed};
-use agentd_api::{ByteString, Problem, SessionId};
+use agentd_api::{ByteString, Code, Problem, SessionId, chain};
 use agentd_catalogue::KnownAgent;
-use agentd_config::{Agent, Config};
+use agentd_config::{Agent, Config, NoSuchPlace};
 use agentd_environment::{
     Environments, Pipeline, Scopes, ScriptDirectories, Secrets, SessionSnapshot, SnapshotRequest, Snapshots, Target,
 };
+use agentd_host::capability::Machine;
+use agentd_host::workspace;
 use agentd_keeper::protocol::{Enclosure, HoldArgs, Limits, Rate};
 use agentd_plugin_set::{ManagedPlugin, NoHost};
 use agentd_prerequisite::Prerequisites;
@@ -36,6 +38,7 @@ use crate::generation::Generation;
 use crate::isolation;
 use crate::launch::{KeeperLimits, Unit};
 use crate::mcp;
+use crate::place::SessionPlace;
 use agentd_decide::repositories::Repositories;
 use agentd_decide::state::{Run, State};
 
@@ -129,6 +132,11 @@ pub(crate) struct LaunchPlan {
     pub keeper: HoldArgs,
     pub keeper_limits: KeeperLimits,
 
+    /// The place on which the agent runs. `None` means this machine.
+    pub place: Option<Arc<SessionPlace>>,
+    /// The requested place that is not configured.
+    pub no_place: Option<NoSuchPlace>,
+
     pub daemon: Arc<Daemon>,
     pub environments: Arc<Environments>,
     pub secrets: Arc<Secrets>,
@@ -196,6 +204,11 @@ impl LaunchPlan {
         let Generation { daemon, config, .. } = &**generation;
         let directories = &daemon.directories;
         let is_unit = daemon.launcher.has_cgroups();
+        let (place, no_place) = match generation.place_of(spec) {
+            Ok(place) => (place.cloned(), None),
+            Err(error) => (None, Some(error)),
+        };
+        let snapshot = generation.snapshot_request(id, spec);
         Self {
             id: id.clone(),
             spec: Arc::clone(spec),
@@ -207,7 +220,7 @@ impl LaunchPlan {
             forced_by: None,
             degraded_by: None,
             schedule: None,
-            needed: generation.needed(spec),
+            needed: needed(generation, spec, place.as_deref()),
             repositories: Repositories::default(),
             is_new: false,
             has_warm_agent: false,
@@ -233,13 +246,14 @@ impl LaunchPlan {
             places: environment::places(directories, id, spec),
             files: directories.session_files(id),
             guest_socket: isolation::is_guarded(generation, spec).then(|| directories.guest_socket(id)),
-            snapshot: generation.snapshot_request(id, spec),
+            snapshot: if place.is_some() { SessionPlace::snapshot_request(snapshot) } else { snapshot },
 
             enclosure: isolation::enclosure(generation, id, spec),
             max_line: config.limits.line,
             output_rate: output_rate(spec, config),
             // The limits of a cgroup are more exact than those of a keeper, which measures once a second.
-            limits: if is_unit { Limits::default() } else { limits(spec, config) },
+            // On a place, the engine limits the agent.
+            limits: if is_unit || place.is_some() { Limits::default() } else { limits(spec, config) },
             is_unit,
             unit: Unit::of(id, spec, config),
             keeper: HoldArgs {
@@ -254,6 +268,8 @@ impl LaunchPlan {
             },
             keeper_limits: generation.keeper_patience(),
 
+            place,
+            no_place,
             daemon: Arc::clone(daemon),
             environments: Arc::clone(&generation.environments),
             secrets: Arc::clone(&generation.secrets),
@@ -283,9 +299,36 @@ impl LaunchPlan {
         self.forced_by.as_ref().or(self.degraded_by.as_ref())
     }
 
-    /// Returns the pipeline of providers; see [`Generation::pipeline`].
+    /// Returns the pipeline of providers of the machine on which the agent runs; see [`Generation::pipeline`].
     pub(crate) async fn pipeline(&self) -> Result<&Pipeline, NoHost> {
-        self.generation.pipeline().await
+        match &self.place {
+            None => self.generation.pipeline().await,
+            Some(place) => self.generation.loaded_at(place).await.map(|loaded| &loaded.pipeline),
+        }
+    }
+
+    /// Checks that the session's directory can be entered, or waits until the place of the session has told its host.
+    pub(crate) async fn reach(&self) -> Result<(), Problem> {
+        if let Some(error) = &self.no_place {
+            return Err(Problem::new(Code::EnvironmentNotBuilt, error.to_string()));
+        }
+        match &self.place {
+            None => workspace::check(&self.daemon.machine, self.directory()).await.map_err(|error| error.problem()),
+            Some(place) => {
+                let reached = place.host(&self.environments).await;
+                reached.map(drop).map_err(|error| Problem::new(Code::EnvironmentNotBuilt, chain(&error)))
+            }
+        }
+    }
+
+    /// Returns the machine on which the agent runs.
+    pub(crate) fn machine(&self) -> &Machine {
+        self.place.as_ref().map_or(&self.daemon.machine, |place| &place.machine)
+    }
+
+    /// Returns the snapshots of the machine on which the agent runs. The host of a place must be known.
+    pub(crate) fn snapshots(&self) -> &Arc<Snapshots> {
+        self.place.as_ref().and_then(|place| place.snapshots()).unwrap_or(&self.snapshots)
     }
 
     /// Returns the plugins that the launch needs; see [`Generation::plugins_of`].
@@ -295,7 +338,12 @@ impl LaunchPlan {
 
     /// Returns the prerequisites after the plugins that the launch needs for them are settled.
     pub(crate) async fn prerequisites(&self) -> Result<&Arc<Prerequisites>, NoHost> {
-        self.generation.prerequisites_for(&self.needed).await
+        let Some(place) = &self.place else { return self.generation.prerequisites_for(&self.needed).await };
+        let prerequisites = &self.generation.loaded_at(place).await?.prerequisites;
+        for name in &self.needed {
+            prerequisites.settled(name).await;
+        }
+        Ok(prerequisites)
     }
 
     /// Describes the launch to the pipeline. Each target chooses a snapshot of its own.
@@ -314,11 +362,20 @@ impl LaunchPlan {
             files: self.files.clone(),
             socket: self.guest_socket.clone(),
             contract: contract::variables(self),
-            chosen: Arc::new(SessionSnapshot::new(Arc::clone(&self.snapshots), self.snapshot.clone())),
-            machine: self.daemon.machine.clone(),
+            chosen: Arc::new(SessionSnapshot::new(Arc::clone(self.snapshots()), self.snapshot.clone())),
+            machine: self.machine().clone(),
             secrets: Arc::clone(&self.secrets),
         }
     }
+}
+
+/// Returns the names of the prerequisites that are checked for a launch.
+fn needed(generation: &Generation, spec: &SessionSpec, place: Option<&SessionPlace>) -> BTreeSet<String> {
+    let mut needed = generation.needed(spec);
+    if let Some(place) = place {
+        needed.retain(|name| !place.place.ensures.contains(name));
+    }
+    needed
 }
 
 /// Returns the limits of the agent. The session's own limits override the configured ones.

@@ -43,6 +43,7 @@ mod measure;
 mod needs;
 mod note;
 mod patient;
+pub mod place;
 mod proposal;
 mod prune;
 pub mod pulse;
@@ -68,6 +69,7 @@ use agentd_api::compatibility::Compatibility;
 use agentd_api::completion::Outcome;
 use agentd_api::context::{Context, ContextView};
 use agentd_api::options::OptionsView;
+use agentd_api::place::PlaceView;
 use agentd_api::prerequisite::CheckReport;
 use agentd_api::prompt::shown;
 use agentd_api::session::{Phase, SessionSpec, SessionStatus, SessionView, TurnView};
@@ -337,6 +339,14 @@ fn view(document: &Document, state: &State, (phase, next_restart_at): (Phase, Op
         parent: document.parent.clone(),
         spec: Arc::clone(&document.spec),
         status: SessionStatus {
+            place: state.placed().map(|placed| PlaceView {
+                name: placed.place.clone(),
+                state: placed.state,
+                reason: placed.reason.clone(),
+                message: placed.message.clone(),
+                job: placed.job.clone(),
+                host: placed.host.clone(),
+            }),
             phase,
             message,
             next_restart_at,

@@ -154,7 +154,9 @@ async fn secrets(plan: &LaunchPlan) -> BTreeMap<String, Result<String, String>> 
 /// the program.
 pub(crate) fn server(generation: &Generation, id: &SessionId, spec: &SessionSpec) -> Option<OwnServer> {
     let Generation { daemon, config, .. } = generation;
-    let command = daemon.mcp_program.as_ref().filter(|_| is_wanted(config, spec))?;
+    // The program and the control socket are on this machine.
+    let is_possible = is_wanted(config, spec) && !generation.is_elsewhere(spec);
+    let command = daemon.mcp_program.as_ref().filter(|_| is_possible)?;
     let directories = &daemon.directories;
     let socket: PathBuf = match isolation::enclosure(generation, id, spec) {
         None => directories.control_socket(),

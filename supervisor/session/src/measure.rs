@@ -19,6 +19,8 @@ use jiff::Timestamp;
 use crate::generation::{Generation, Generations};
 use crate::{Session, Sessions};
 
+/// Label of places that are not configured any more.
+const OTHER: &str = "other";
 /// Pause between two measurements of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
 
@@ -147,6 +149,7 @@ fn measured(all: Vec<(SessionId, PathBuf, u64)>, known: &Sizes) -> Sizes {
 /// Sets the values that follow from the published views. Waits for no session and no disk.
 pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Metrics) {
     let mut phases: BTreeMap<(&str, String), usize> = BTreeMap::new();
+    let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
     let mut holding = vec![0_usize; ConditionType::NAMES.len()];
     let (mut keepers, mut queued, mut asked) = (0, 0, 0);
     sessions.each_view(|view| {
@@ -159,6 +162,10 @@ pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Met
                 *count += 1;
             }
         }
+        if let Some(placed) = status.place.as_ref().filter(|_| status.phase.is_active()) {
+            let place = generation.places().get_key_value(placed.name.as_str()).map_or(OTHER, |(name, _)| name);
+            *places.entry((place, placed.state.as_str())).or_default() += 1;
+        }
         keepers += usize::from(status.keeper_pid.is_some());
         queued += status.queue.len();
         asked += status.permissions.len();
@@ -166,6 +173,10 @@ pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Met
     metrics.sessions.reset();
     for ((phase, agent), count) in &phases {
         metrics.sessions.set([phase, agent], amount(*count));
+    }
+    metrics.place_sessions.reset();
+    for ((place, state), count) in &places {
+        metrics.place_sessions.set([place, state], amount(*count));
     }
     for (named, count) in ConditionType::NAMES.iter().zip(&holding) {
         metrics.session_conditions.set([named.name], amount(*count));

@@ -76,6 +76,10 @@ impl Look<'_> {
             context_missing: missing_files(&daemon.machine, &self.state.context).await,
             ..Present::default()
         };
+        if self.generation.is_elsewhere(self.spec) {
+            self.undetermined.push("the place of the session is not looked at".to_owned());
+            return present;
+        }
         if let Err(error) = workspace::check_all(&daemon.machine, &self.spec.all_directories()).await {
             self.undetermined.push(format!("a resume would fail: {error}"));
             return present;

@@ -18,13 +18,14 @@ use super::{Session, Sessions};
 use crate::generation::Generation;
 use crate::isolation;
 use crate::mcp;
+use crate::place;
 use crate::repositories::{ARTIFACTS, keep_places};
 use agentd_config::Scope;
 use agentd_decide::rules::Command;
 use agentd_decide::spec::{SpecRefusal, patched};
 use agentd_environment::assigned_secrets;
 use agentd_host::repository::issuer_of_token;
-use agentd_host::workspace;
+use agentd_host::workspace::{self, WorkspaceError};
 
 /// The generations of a specification for which a client makes a change: the header `If-Match` (RFC 9110 section
 /// 13.1.1).
@@ -92,7 +93,7 @@ impl Sessions {
         let is_changed = |field: &str| changes.iter().any(|change| change.field == field);
         let generation = self.generations().now();
         validate(&generation, &spec, is_changed)?;
-        if is_changed("directories") {
+        if is_changed("directories") && !generation.is_elsewhere(&spec) {
             let checked = workspace::check_all(&generation.daemon.machine, &spec.directories).await;
             checked.map_err(|error| error.problem())?;
         }
@@ -110,8 +111,20 @@ impl Sessions {
     }
 }
 
+/// Refuses a relative directory on a place.
+fn check_absolute(spec: &SessionSpec) -> Result<(), Problem> {
+    match spec.all_directories().into_iter().find(|path| !path.is_absolute()) {
+        None => Ok(()),
+        Some(path) => Err(WorkspaceError::Relative { path }.problem()),
+    }
+}
+
 /// Refuses directories that cannot be used. agentd makes a workspace itself.
 pub(super) async fn check_directories(generation: &Generation, spec: &SessionSpec) -> Result<(), Problem> {
+    if generation.is_elsewhere(spec) {
+        // agentd-keeper enters the directory on the place, or the launch fails.
+        return check_absolute(spec);
+    }
     let all = if spec.workspace.is_none() { spec.all_directories() } else { spec.directories.clone() };
     let checked = workspace::check_all(&generation.daemon.machine, &all).await;
     checked.map_err(|error| error.problem())
@@ -270,6 +283,7 @@ pub(super) fn validate(
     if is_checked("isolation") {
         isolation::check(generation, spec)?;
     }
+    place::terms::check(generation, spec, &is_checked)?;
     if is_checked("environment") {
         generation.check_source(spec)?;
     }

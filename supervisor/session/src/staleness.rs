@@ -37,6 +37,9 @@ pub async fn look(generation: &Arc<Generation>, session: &Session) -> Vec<StaleF
     if !view.status.phase.is_over() {
         return view.status.staleness.clone();
     }
+    if generation.is_elsewhere(&view.spec) {
+        return Vec::new();
+    }
     let directory = &view.spec.directory;
     let checked = workspace::check_all(&generation.daemon.machine, &view.spec.all_directories()).await;
     if let Err(error) = checked {

@@ -82,13 +82,11 @@ impl ScriptInspection {
     ) {
         let mut warnings = self.scripts.warnings;
         if let Some(environment) = environment {
-            warnings.extend(
-                of_variables(
-                    &plan.daemon.machine,
-                    &NamedPlaces::new(|name| environment.get(name), &plan.spec.directory),
-                )
-                .await,
-            );
+            let named = NamedPlaces::new(|name| environment.get(name), &plan.spec.directory);
+            // Each look at a path of a place is a start of its client.
+            if plan.place.is_none() {
+                warnings.extend(of_variables(&plan.daemon.machine, &named).await);
+            }
             warnings.extend(warnings_of_runs(&environment.scripts));
             warnings.extend(withheld(environment.attributes.as_ref(), &plan.spec));
             let digests = self.scripts.digests;
@@ -145,7 +143,13 @@ pub async fn validate(
 ) -> Result<ValidationView, NoHost> {
     let last = kept.map(|kept| &kept.last);
     let active = status.workflow.as_ref().and_then(|workflow| workflow.active.as_ref());
-    let directory = workspace::check(&generation.daemon.machine, &spec.directory).await.err();
+    let is_here = !generation.is_elsewhere(spec);
+    let mut directory = None;
+    let mut further = None;
+    if is_here {
+        directory = workspace::check(&generation.daemon.machine, &spec.directory).await.err();
+        further = workspace::check_all(&generation.daemon.machine, &spec.directories).await.err();
+    }
     let unusable = |error: &WorkspaceError| Warning {
         reason: error.reason().to_owned(),
         path: error.path().to_owned(),
@@ -156,7 +160,6 @@ pub async fn validate(
         path: differs.own.clone(),
         message: differs.to_string(),
     });
-    let further = workspace::check_all(&generation.daemon.machine, &spec.directories).await.err();
     let mut warnings: Vec<Warning> = directory.iter().chain(&further).map(unusable).chain(home).collect();
     // In a directory that does not answer, nothing else is looked at.
     if let Some(WorkspaceError::Silent { .. }) = directory {
@@ -168,15 +171,15 @@ pub async fn validate(
     let Scripts { paths, warnings: of_scripts, .. } = inspect_scripts(pipeline, daemon, id, &places).await.scripts;
     warnings.extend(of_scripts);
     warnings.extend(withheld(kept.and_then(|kept| kept.attributes.as_ref()), spec));
-    if let Some(last) = last {
+    if let Some(last) = last.filter(|_| is_here) {
         let value = |name: &str| {
             let variable = last.variables.iter().find(|variable| variable.name == name)?;
             variable.value.as_ref().map(agentd_api::ByteString::as_bytes)
         };
         warnings.extend(of_variables(&generation.daemon.machine, &NamedPlaces::new(value, &spec.directory)).await);
-        warnings.extend(warnings_of_runs(&last.scripts));
         warnings.extend(tools::missing(generation, spec, last).await);
     }
+    warnings.extend(last.into_iter().flat_map(|last| warnings_of_runs(&last.scripts)));
     Ok(ValidationView { session: id.clone(), launch: last.map(|last| last.launch), scripts: paths, warnings })
 }
 

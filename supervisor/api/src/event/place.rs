@@ -25,6 +25,9 @@ pub struct PlaceChanged {
     /// Id that the engine gave the launch: the number of a job, or the id of a container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub job: Option<String>,
+    /// Whether the agent is started again after the engine has ended the launch, as the place is configured.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub requeue: bool,
     /// The machine on which the agent runs. Present in the state `running`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<PlaceHost>,

@@ -38,6 +38,7 @@ const SPEC: &[Code] = &[
     Code::NoSuchDirectory,
     Code::DirectorySilent,
     Code::NoSuchPrerequisite,
+    Code::NoSuchPlace,
     Code::SecretInEnvironment,
     Code::SchemaInvalid,
     Code::ConfigurationInvalid,
@@ -127,6 +128,7 @@ fn own(route: Route) -> &'static [&'static [Code]] {
         | Route::Audit
         | Route::Doctor
         | Route::Plugins
+        | Route::Places
         | Route::Secrets
         | Route::CheckSecrets
         | Route::Snapshots
@@ -153,6 +155,7 @@ fn own(route: Route) -> &'static [&'static [Code]] {
             &[SESSION]
         }
         Route::CheckPrerequisite => &[SESSION, ENVIRONMENT, &[Code::NoSuchPrerequisite]],
+        Route::CheckPlace => &[&[Code::NoSuchPlace]],
         Route::CheckSessionPrerequisites => &[COMMAND, ENVIRONMENT, &[Code::NoSuchPrerequisite]],
         // The list has each script as refused if the approvals cannot be read.
         Route::Directories | Route::Scripts => &[DIRECTORY],

@@ -49,6 +49,7 @@ const TAGS: &[(&str, &str, &[&str])] = &[
         &["environment", "scripts", "secrets", "snapshots"],
     ),
     ("hooks", "Programs, addresses and desktops that are told of events.", &["hooks"]),
+    ("places", "Machines, jobs and containers on which agents run.", &["places"]),
     ("plugins", "Plugins and prerequisites.", &["plugins", "prerequisites"]),
     ("schedules", "Sessions that start at given times.", &["schedules"]),
     ("sessions", "Sessions: life, prompts, answers, events and context.", &["sessions", "prune"]),

@@ -39,6 +39,7 @@ use crate::list::{Conditions, Cursor, Fields, Phases};
 use crate::login::{AgentStart, AgentStartRequest};
 use crate::note::NoteView;
 use crate::options::OptionsView;
+use crate::place::{PlaceCheck, PlaceList};
 use crate::plugin::{PluginList, PluginView, ReloadView};
 use crate::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use crate::problem::Problem;
@@ -355,6 +356,10 @@ routes! {
     Prerequisites = Get "/v1/prerequisites" { session: String } => 200 Document(PrerequisiteList);
     /// Checks a prerequisite now.
     CheckPrerequisite = Post "/v1/prerequisites/" name "/check" (CheckRequest) => 200 Document(CheckReport);
+    /// Lists the places of the configuration with the number of sessions on each.
+    Places = Get "/v1/places" => 200 Document(PlaceList);
+    /// Reaches a place and starts agentd-keeper there, and reports each step. Starts no agent.
+    CheckPlace = Post "/v1/places/" name "/check" => 200 Document(PlaceCheck);
     /// Shows the changes that a reload would make, and changes nothing.
     ForeseeReload = Get "/v1/reload" => 200 Document(ReloadView);
     /// Reads the configuration again and puts the configuration in force. With `dry_run` changes nothing.

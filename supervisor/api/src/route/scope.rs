@@ -69,6 +69,7 @@ impl Route {
             | Self::Plugin
             | Self::Hooks
             | Self::Prerequisites
+            | Self::Places
             | Self::Drain
             | Self::Snapshots
             | Self::Schedules
@@ -85,6 +86,7 @@ impl Route {
             | Self::ScriptProposal => Scope::Read,
             // `ChangeSpec` changes labels only, without `own`: the rest of a specification decides what runs.
             Self::CheckPrerequisite
+            | Self::CheckPlace
             | Self::CheckSessionPrerequisites
             | Self::RefreshSnapshots
             | Self::InvalidateSnapshots

@@ -5,6 +5,7 @@ use std::time::Duration;
 use agentd_api::audit::AuditList;
 use agentd_api::doctor::DoctorView;
 use agentd_api::drain::DrainView;
+use agentd_api::place::{PlaceCheck, PlaceList};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
 use agentd_api::route::call;
@@ -40,6 +41,16 @@ impl Client {
     pub async fn check(&self, name: &str, session: Option<SessionId>) -> Result<CheckReport, Error> {
         let call = call::CheckPrerequisite { name: name.to_owned() };
         Ok(self.send(call, &CheckRequest { session }, Duration::from_mins(2)).await?.value)
+    }
+
+    /// Lists the places on which agents can run.
+    pub async fn places(&self) -> Result<Document<PlaceList>, Error> {
+        self.ask(call::Places {}).await
+    }
+
+    /// Checks whether an agent can run on a place; the time limit covers a place that does not answer.
+    pub async fn check_place(&self, name: &str) -> Result<Document<PlaceCheck>, Error> {
+        self.ask_for(call::CheckPlace { name: name.to_owned() }, Duration::from_mins(2)).await
     }
 
     /// Reloads the configuration; the time limit covers the compilation of changed plugins.

@@ -111,6 +111,7 @@ impl ConfiguredPlace {
             grace: self.grace.map_or(Duration::ZERO, |time| time.0),
             silence: self.silence.unwrap_or(seconds(30)).0,
             poll: self.poll.unwrap_or(seconds(5)).0,
+            ensures: self.ensures.clone(),
             pass: self.pass.clone().unwrap_or_else(|| kind.passed()),
             env: self.env.clone(),
             kind: self.kind(kind, home)?,

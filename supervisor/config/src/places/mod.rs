@@ -44,6 +44,9 @@ pub struct ConfiguredPlace {
     /// Default: 5 s. For all kinds except `ssh`.
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Time>"))]
     pub poll: Option<Time>,
+    /// Names of prerequisites that the engine ensures, for example by `licenses`. They are not checked for sessions on
+    /// the place. Default: none.
+    pub ensures: Vec<String>,
     /// Names of variables that the client gets from agentd's own environment, beside `HOME`, `PATH`, `USER`, `LOGNAME`
     /// and `LANG`. Default: `SSH_AUTH_SOCK` for `ssh`, `SLURM_CONF` for `slurm`, `XDG_RUNTIME_DIR` for `container`,
     /// `KUBECONFIG` for `kubernetes`.
@@ -112,14 +115,14 @@ pub struct ConfiguredPlace {
     /// Client and its arguments. Its stdin and stdout lead to `agentd-keeper enter`. The words `{name}`, `{session}`,
     /// `{launch}`, `{directory}` and `{keeper}` are replaced. Required for `command`.
     pub client: Vec<String>,
-    /// Program and its arguments that print a line `NAME STATE [JOB [MESSAGE]]` for each launch. Default: none, and no
-    /// launch is ever queued. For `command`.
+    /// Program and its arguments that print a line `NAME STATE [JOB [MESSAGE]]` for each launch. Without it, no
+    /// launch is queued. Default: none. For `command`.
     pub status: Vec<String>,
-    /// Program and its arguments that end a launch. The words in braces are replaced as in `client`. Default: none, and
-    /// the end of the client ends the launch. For `command`.
+    /// Program and its arguments that end a launch. The words in braces are replaced as in `client`. Without it,
+    /// the end of the client ends the launch. Default: none. For `command`.
     pub cancel: Vec<String>,
     /// Program and its arguments that end and remove all that a launch left behind, also if nothing is left. The words
-    /// in braces are replaced as in `client`. Default: the value of `cancel`. For `command`.
+    /// in braces are replaced as in `client`. Without it, `cancel` is used. Default: none. For `command`.
     pub sweep: Vec<String>,
 }
 
@@ -193,6 +196,12 @@ pub(super) fn check(config: &Config) -> Flaws {
         if let Err((key, message)) = place.place(name, None) {
             let space = if message.starts_with(['.', ' ']) { "" } else { " " };
             flaws.push(flaw(&["places", name.as_str(), key], format!("places.{name}{space}{message}")));
+        }
+    }
+    for (name, place) in &config.places {
+        for ensured in place.ensures.iter().filter(|ensured| !config.prerequisites.contains_key(*ensured)) {
+            let message = format!("places.{name}.ensures names {ensured:?}, but there is no [prerequisites.{ensured}]");
+            flaws.push(flaw(&["places", name.as_str(), "ensures"], message));
         }
     }
     let is_known = |place: &PlaceName| place.as_str() == HERE || config.places.contains_key(place);

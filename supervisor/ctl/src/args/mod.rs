@@ -14,6 +14,7 @@ pub(crate) mod host;
 pub(crate) mod life;
 pub(crate) mod list;
 mod machine;
+pub(crate) mod place;
 pub(crate) mod plugin;
 pub(crate) mod prune;
 pub(crate) mod repository;
@@ -226,6 +227,9 @@ pub(crate) enum Command {
     /// Show or refresh the environment of the login shell, with which sessions' environments begin
     #[command(subcommand)]
     Snapshot(SnapshotCommand),
+    /// List the places on which agents can run, or check whether an agent can run on one
+    #[command(subcommand)]
+    Place(place::PlaceCommand),
     /// List plugins; create, inspect, check and test a plugin
     #[command(subcommand)]
     Plugin(plugin::PluginCommand),
@@ -388,6 +392,9 @@ pub(crate) struct SpecArgs {
     /// Isolation of the agent; by default as its agent is configured, and never less than that
     #[arg(long, value_enum)]
     pub(crate) isolation: Option<IsolationArg>,
+    /// Place on which the agent runs, see `agentctl place ls`, or `here` for this machine; by default as configured
+    #[arg(long, value_name = "NAME")]
+    pub(crate) place: Option<String>,
     /// Memory limit of the agent and its child processes, as 2G or a number of bytes
     #[arg(long, value_name = "SIZE")]
     pub(crate) memory: Option<Size>,

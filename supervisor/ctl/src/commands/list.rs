@@ -1,8 +1,10 @@
 //! Implements `agentctl show`.
 
 use agentd_api::context::ContextItem;
+use agentd_api::event::PlaceHost;
 use agentd_api::facts::Repository;
 use agentd_api::isolation::Isolation;
+use agentd_api::place::PlaceView;
 use agentd_api::session::{AgentInfo, Phase, SessionView};
 use jiff::Timestamp;
 
@@ -100,7 +102,9 @@ fn describe(view: &SessionView, screen: Screen, now: Timestamp) -> String {
     field("permissions", Some(format!("{:?}", view.spec.permissions).to_lowercase()));
     field("created by", view.parent.as_ref().map(|parent| format!("the session {parent}")));
     field("continues", view.spec.parent.as_ref().map(|parent| format!("the session {parent}")));
-    field("isolation", Some(isolation(view)));
+    for (name, value) in [("isolation", isolation(view))].into_iter().chain(status.place.iter().flat_map(of_place)) {
+        field(name, Some(value));
+    }
     field("created", Some(format!("{} ({} ago)", view.created, age(view.created, now))));
     field("updated", Some(format!("{} ({} ago)", status.updated, age(status.updated, now))));
     field("last observed", status.last_observed_at.map(|at| format!("{at} ({} ago)", age(at, now))));
@@ -183,6 +187,21 @@ fn of_repository(repository: &Repository) -> Vec<(&'static str, String)> {
     }
 }
 
+/// Returns the place of the last agent, and the machine there.
+fn of_place(place: &PlaceView) -> Vec<(&'static str, String)> {
+    let job = place.job.as_ref().map(|job| format!(", job {job}")).unwrap_or_default();
+    let words: Vec<&str> = place.reason.iter().chain(&place.message).map(String::as_str).collect();
+    let words = if words.is_empty() { String::new() } else { format!(": {}", words.join(", ")) };
+    let mut lines = vec![("place", format!("{} ({}{job}){words}", place.name, place.state.as_str()))];
+    if let Some(host) = &place.host {
+        let PlaceHost { host, user, uid, architecture, system, .. } = host;
+        lines.push(("place host", format!("{host} as user {user} ({uid}), {system} on {architecture}")));
+    }
+    let home = place.host.as_ref().and_then(|host| host.home.as_ref());
+    lines.extend(home.map(|home| ("place home", home.display().to_string())));
+    lines
+}
+
 /// Returns the agent's isolation and its missing parts. Before an agent runs, returns the requested level.
 fn isolation(view: &SessionView) -> String {
     let Some(held) = &view.status.isolation else {
@@ -231,6 +250,31 @@ mod tests {
         assert!(!remedy("DirectoryGone", "no directory").contains("--degraded"));
         let refused = format!("whitelist failed; {}", agentd_api::degraded::NOT_LEFT_OUT);
         assert!(!remedy("ProviderFailed", &refused).contains("--degraded"));
+    }
+
+    #[test]
+    fn a_session_on_a_place_shows_the_machine_there() {
+        let time = "2026-01-01T00:00:00Z";
+        let view: SessionView = serde_json::from_value(serde_json::json!({
+            "id": "abc", "generation": 1, "created": time, "spec": { "directory": "/d" },
+            "status": {
+                "phase": "idle", "observed_generation": 1, "conditions": [], "launches": 1, "last_seq": 9,
+                "updated": time,
+                "place": { "name": "farm", "state": "ending", "reason": "TimeLimit", "job": "12", "host": {
+                    "host": "node7", "user": "kim", "uid": 1000, "home": "/home/kim", "architecture": "x86_64",
+                    "system": "Linux", "version": "0.1.0",
+                }},
+            },
+        }))
+        .unwrap();
+        let text = describe(&view, Screen { terminal: true, colour: false }, time.parse().unwrap());
+        for line in [
+            "place:         farm (ending, job 12): TimeLimit\n",
+            "place host:    node7 as user kim (1000), Linux on x86_64\n",
+            "place home:    /home/kim\n",
+        ] {
+            assert!(text.contains(line), "{line:?} is not in:\n{text}");
+        }
     }
 
     #[test]

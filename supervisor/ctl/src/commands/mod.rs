@@ -30,6 +30,7 @@ mod man;
 mod mcp;
 mod note;
 mod options;
+mod place;
 mod plugin;
 mod prune;
 mod reload;
@@ -225,6 +226,7 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
             None => boxed(feed::feed(context, args)).await,
         },
         Command::Snapshot(command) => boxed(snapshot::snapshot(context, command)).await,
+        Command::Place(command) => boxed(place::place(context, command)).await,
         Command::Plugin(command) => boxed(plugin::plugin(context, command)).await,
         Command::Doctor(args) => boxed(doctor::doctor(context, &args)).await,
         Command::Reload { dry_run } => boxed(reload::reload(context, dry_run)).await,

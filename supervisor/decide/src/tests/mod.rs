@@ -27,6 +27,7 @@ mod cases;
 mod compare;
 mod completion;
 mod degraded;
+mod placed;
 mod proposals;
 mod stale;
 
@@ -308,16 +309,6 @@ impl World {
         assert_eq!(state, self.state, "live is not recovery");
         self.state = state;
         self.down = false;
-    }
-
-    /// Records the facts after the agent's work, if they are due and no turn runs.
-    fn read_facts(&mut self) {
-        let in_turn = matches!(&self.state.run, Run::Running(running) if running.turn.is_some());
-        if let Some(due) = self.state.facts.due.filter(|_| !in_turn && !self.down)
-            && let Some(batch) = staleness::reread(&self.state, due.moment, stale::facts(self.branch))
-        {
-            self.write(batch);
-        }
     }
 
     /// Carries out an act, and the daemon's reaction.

@@ -14,7 +14,8 @@ use agentd_api::{Code, Event};
 use jiff::Timestamp;
 
 use super::super::rules::{Command, LaunchTerms, Refusal};
-use super::super::staleness::{StalenessSettings, question};
+use super::super::staleness::{StalenessSettings, question, reread};
+use super::super::state::Run;
 use super::super::waits::{Wait, waits};
 use super::{Act, World, opened_world};
 
@@ -102,6 +103,18 @@ fn answer(world: &mut World, answer: PermissionAnswer) -> Result<(), Refusal> {
 fn branch_condition(world: &World) -> (ConditionStatus, String) {
     let condition = world.state.condition(ConditionType::BranchUnchanged).expect("it is recorded");
     (condition.status, condition.message.clone())
+}
+
+impl World {
+    /// Records the facts after the agent's work, if they are due and no turn runs.
+    pub(super) fn read_facts(&mut self) {
+        let in_turn = matches!(&self.state.run, Run::Running(running) if running.turn.is_some());
+        if let Some(due) = self.state.facts.due.filter(|_| !in_turn && !self.down)
+            && let Some(batch) = reread(&self.state, due.moment, facts(self.branch))
+        {
+            self.write(batch);
+        }
+    }
 }
 
 #[test]

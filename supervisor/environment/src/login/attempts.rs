@@ -46,7 +46,7 @@ impl Capture {
             return Err(CaptureError::Untypable { directory: directory.to_owned() });
         }
         let shell = seed.shell.clone();
-        if blocking(move || kind_of(&shell)).await.is_some() {
+        if self.is_elsewhere() || blocking(move || kind_of(&shell)).await.is_some() {
             return self.login_by(seed, directory, deadline).await;
         }
         let mut why = format!("{} is no shell", seed.shell.display());
@@ -79,13 +79,16 @@ impl Capture {
     async fn login_by(&self, seed: &Seed, directory: Option<&Path>, deadline: Instant) -> Result<Login, CaptureError> {
         let (begun, shell, path) = (Instant::now(), seed.shell.clone(), seed.home.clone());
         // The home may be on a network, so that reading takes long.
-        let (kind, home) = blocking(move || (kind_of(&shell), home(&path))).await;
+        let is_elsewhere = self.is_elsewhere();
+        let look =
+            move || if is_elsewhere { (Shell::of(&shell), Home::default()) } else { (kind_of(&shell), home(&path)) };
+        let (kind, home) = blocking(look).await;
         let all = deadline.saturating_duration_since(begun);
         let mut failed: Option<CaptureError> = None;
         if let Some(start) = typed::start(kind, home, self.traces(kind), self.children == Children::Leave, directory) {
             let first = if directory.is_some() { deadline } else { begun + all.mul_f64(AT_A_TERMINAL) };
             match self.at_a_terminal(seed, kind, home, directory, start, first).await {
-                Ok(tried) => return Ok(Self::login_result(seed, kind, tried, Quality::Good)),
+                Ok(tried) => return Ok(self.login_result(seed, kind, tried, Quality::Good)),
                 Err(error) if error.is_final() || directory.is_some() => return Err(error),
                 Err(error) => failed = Some(error),
             }
@@ -96,7 +99,7 @@ impl Capture {
         };
         let good = failed.is_none();
         for attempt in Attempt::WEAKER {
-            let Some(mut start) = shell.login(attempt, home, &self.keeper) else { continue };
+            let Some(mut start) = shell.login(attempt, home, self.dumper()) else { continue };
             if !self.traces(kind) {
                 start.without_trace();
             }
@@ -117,7 +120,7 @@ impl Capture {
                             "the login shell gave no environment at a terminal; using a weaker attempt"
                         );
                     }
-                    return Ok(Self::login_result(seed, kind, tried, quality));
+                    return Ok(self.login_result(seed, kind, tried, quality));
                 }
                 Err(error) if error.is_final() => return Err(error),
                 Err(error) => {
@@ -141,7 +144,8 @@ impl Capture {
     fn traces(&self, kind: Option<Shell>) -> bool {
         // A background process of a start-up file may be a part of the shell that writes to the same trace. After
         // the run the trace has no reader, and SIGPIPE would end that process at its next command.
-        !(self.children == Children::Leave && kind == Some(Shell::Bash))
+        // The trace names files, and the files of a place are not examined.
+        !(self.is_elsewhere() || self.children == Children::Leave && kind == Some(Shell::Bash))
     }
 
     /// Runs the shell at a terminal. Runs it again without a trace if a start-up file would have noticed the trace.
@@ -186,7 +190,7 @@ impl Capture {
             variables.push(Variable { name: "TERM".into(), value: self.term.as_str().into() });
         }
         let mut request = self.request(&seed.shell, &start, variables, &seed.home, deadline);
-        request.umask = Some(seed::umask());
+        request.umask = (!self.is_elsewhere()).then(seed::umask);
         if at_a_terminal {
             // A dash before the name makes the shell a login shell, as in login(1).
             let name = seed.shell.file_name().unwrap_or_default().to_string_lossy();
@@ -212,12 +216,17 @@ impl Capture {
         });
     }
 
-    fn login_result(seed: &Seed, kind: Option<Shell>, tried: AttemptResult, quality: Quality) -> Login {
+    fn login_result(&self, seed: &Seed, kind: Option<Shell>, tried: AttemptResult, quality: Quality) -> Login {
         let AttemptResult { variables, result } = tried;
         let left = result.killed + result.left;
         let (functions, variables) = variables.into_iter().partition(|(name, _)| name.starts_with(FUNCTION));
         let files = |kind: Shell| kind.files_read(&seed.home, result.sourced.as_ref());
-        let (read, complete) = kind.map_or_else(|| (vec![seed.shell.clone()], false), files);
+        let (read, complete) = match kind {
+            // The files of a place are not watched.
+            _ if self.is_elsewhere() => (Vec::new(), false),
+            None => (vec![seed.shell.clone()], false),
+            Some(kind) => files(kind),
+        };
         let said = result.stderr.display().into_owned();
         let programs = result.sourced.iter().flat_map(|sourced| &sourced.programs);
         let programs = programs.filter_map(|name| String::from_utf8(name.0.clone()).ok()).collect();

@@ -25,7 +25,7 @@ use super::seed::Seed;
 use super::shell::{OF_THE_RUN, Start};
 use agentd_api::chain;
 use agentd_config::Children;
-use agentd_host::{exhausted, runner};
+use agentd_host::{KeeperProgram, exhausted, runner};
 
 /// Names and values in the shell's order.
 pub(crate) type Variables = Vec<(String, Vec<u8>)>;
@@ -55,7 +55,7 @@ pub struct Login {
 /// Runs programs for the environment.
 #[derive(Debug, Clone)]
 pub struct Capture {
-    pub(crate) keeper: PathBuf,
+    keeper: KeeperProgram,
     /// Maximum duration of one run, even if the caller allows more.
     pub(crate) longest: Duration,
     pub(super) children: Children,
@@ -67,8 +67,8 @@ pub struct Capture {
 /// Reason why an environment could not be captured.
 #[derive(Debug, thiserror::Error)]
 pub enum CaptureError {
-    #[error("cannot run {keeper:?}")]
-    Helper { keeper: PathBuf, source: io::Error },
+    #[error("cannot run {keeper}")]
+    Helper { keeper: String, source: io::Error },
     #[error("the login shell {shell:?} is not bash, zsh, fish, nu, csh, tcsh, ksh, dash or sh; set environment.shell")]
     UnknownShell { shell: PathBuf },
     #[error("{what} begins with \"#!{interpreter}\", which is not a shell that agentd supports")]
@@ -167,7 +167,9 @@ impl CaptureError {
 }
 
 impl Capture {
-    pub fn new(keeper: PathBuf, longest: Duration, children: Children) -> Self {
+    /// Creates captures of the machine on which the program `agentd-keeper` runs.
+    pub fn new(keeper: impl Into<KeeperProgram>, longest: Duration, children: Children) -> Self {
+        let keeper = keeper.into();
         Self { keeper, longest, children, term: TERM.to_owned(), background: Arc::default() }
     }
 
@@ -181,6 +183,16 @@ impl Capture {
     #[must_use]
     pub fn counting(&self) -> Self {
         Self { background: Arc::default(), ..self.clone() }
+    }
+
+    /// Reports whether the programs run on a place, and not on this machine.
+    pub fn is_elsewhere(&self) -> bool {
+        self.keeper.place().is_some()
+    }
+
+    /// Returns the path by which a program of a run calls the keeper. On a place, the run fills it in.
+    pub(crate) fn dumper(&self) -> &Path {
+        if self.is_elsewhere() { Path::new("{keeper}") } else { self.keeper.path() }
     }
 
     /// Returns the number of background processes that remained when runs ended.
@@ -227,6 +239,7 @@ impl Capture {
             trace_fd: start.trace_fd,
             leave: self.children == Children::Leave,
             max_output: MAX_ENVIRONMENT,
+            fill: self.is_elsewhere(),
             ..RunRequest::default()
         }
     }
@@ -259,8 +272,8 @@ impl Capture {
     }
 
     pub(crate) async fn run(&self, request: &RunRequest) -> Result<RunResult, CaptureError> {
-        let failed = |source| CaptureError::Helper { keeper: self.keeper.clone(), source };
-        runner::run(&self.keeper, request).await.map_err(failed)
+        let failed = |source| CaptureError::Helper { keeper: self.keeper.to_string(), source };
+        runner::run_by(&self.keeper, request).await.map_err(failed)
     }
 }
 

@@ -19,6 +19,21 @@ pub struct Seed {
     pub name: String,
     uid: u32,
     sources: Vec<LoginSource>,
+    /// Whether the user is that of a place, whose files are not read.
+    is_elsewhere: bool,
+}
+
+/// The user of a place, as its host reports it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlaceUser {
+    /// Name of the user.
+    pub name: String,
+    /// Number of the user.
+    pub uid: u32,
+    /// Home directory on the place.
+    pub home: PathBuf,
+    /// Login shell on the place.
+    pub shell: PathBuf,
 }
 
 /// Variables that keep shells from asking questions. They are no part of the user's environment.
@@ -69,7 +84,14 @@ impl Seed {
         if !shell.is_file() {
             return Err(SeedError::ShellMissing { shell });
         }
-        Ok(Self { shell, home, name, uid: uid.as_raw(), sources: LoginSource::DEFAULT.to_vec() })
+        let (uid, sources) = (uid.as_raw(), LoginSource::DEFAULT.to_vec());
+        Ok(Self { shell, home, name, uid, sources, is_elsewhere: false })
+    }
+
+    /// Returns the seed of the login shell on a place.
+    pub fn of_place(user: &PlaceUser) -> Self {
+        let PlaceUser { name, uid, home, shell } = user.clone();
+        Self { shell, home, name, uid, sources: Vec::new(), is_elsewhere: true }
     }
 
     /// Reports whether the user database names a program that is no interactive shell.
@@ -85,9 +107,15 @@ impl Seed {
         Self { shell: shell.unwrap_or_else(|| "/bin/sh".into()), ..self.clone() }
     }
 
+    /// Reports whether the shell is that of a place.
+    pub fn is_elsewhere(&self) -> bool {
+        self.is_elsewhere
+    }
+
     /// Sets the sources that the login reads before its first start-up file.
     #[must_use]
     pub fn with_sources(self, sources: Vec<LoginSource>) -> Self {
+        let sources = if self.is_elsewhere { Vec::new() } else { sources };
         Self { sources, ..self }
     }
 
@@ -102,7 +130,8 @@ impl Seed {
 
     /// Returns the files from which the variables are read.
     pub fn files(&self) -> impl Iterator<Item = PathBuf> + use<> {
-        sources::files(&self.sources, &self.home).into_iter()
+        let files = if self.is_elsewhere { Vec::new() } else { sources::files(&self.sources, &self.home) };
+        files.into_iter()
     }
 
     /// Returns the variables of the sources, and two variables that keep shells from asking questions.
@@ -111,7 +140,7 @@ impl Seed {
         let mut known = sources::variables(&self.sources, who, Path::new("/"));
         known.extend(QUIET.map(|(name, value)| (name.to_owned(), value.into())));
         let runtime = format!("/run/user/{}", self.uid);
-        if Path::new(&runtime).is_dir() {
+        if !self.is_elsewhere && Path::new(&runtime).is_dir() {
             known.insert("XDG_RUNTIME_DIR".to_owned(), runtime.into());
         }
         known.into_iter().map(|(name, value)| Variable { name: name.into(), value: value.into() }).collect()

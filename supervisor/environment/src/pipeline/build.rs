@@ -92,7 +92,8 @@ impl Pipeline {
         let hidden = Arc::new(HiddenValues::default());
         let login = self.login(target, &hidden, Purpose::Launch);
         let mut environment = self.empty_environment(target);
-        let real = match self.look_ahead(target, trust, &login).await {
+        let ahead = if target.machine.is_elsewhere() { None } else { self.look_ahead(target, trust, &login).await };
+        let real = match ahead {
             Some(real) => real,
             None => target.real().await,
         };

@@ -56,6 +56,8 @@ pub(crate) const OWN: &str = "agentd";
 pub struct Pipeline {
     pub(crate) steps: Vec<PipelineStep>,
     capture: Capture,
+    /// Checks the syntax of scripts, which are files of this machine.
+    checker: Capture,
     children: Children,
     functions: Functions,
     results: Arc<Results>,
@@ -133,11 +135,18 @@ impl BuildError {
 }
 
 impl Pipeline {
-    pub fn new(config: &Config, steps: Vec<PipelineStep>, capture: Capture, metrics: Arc<Metrics>) -> Self {
+    /// Creates a pipeline. `capture` runs login shells and scripts, and `checker` checks scripts on this machine.
+    pub fn new(
+        config: &Config,
+        steps: Vec<PipelineStep>,
+        (capture, checker): (Capture, &Capture),
+        metrics: Arc<Metrics>,
+    ) -> Self {
         Self {
             metrics,
             own: Arc::new(own_steps(&steps)),
             steps,
+            checker: checker.clone(),
             capture,
             children: config.environment.children,
             functions: config.environment.functions,
@@ -147,6 +156,12 @@ impl Pipeline {
             // The host may run several scripts, and each may take the whole deadline.
             time: config.environment.deadline.0.saturating_mul(4),
         }
+    }
+
+    /// Returns the pipeline of a place, which may start programs only after this time.
+    #[must_use]
+    pub fn with_patience(self, patience: Duration) -> Self {
+        Self { time: self.time.saturating_add(patience), ..self }
     }
 
     /// Returns the scripts in or above `directory` that the pipeline would source only after approval.
@@ -169,7 +184,7 @@ impl Pipeline {
         ran: Option<&Digests>,
     ) -> Scripts {
         let looked_for = (&self.scripts()[..], places, self.home.as_deref());
-        validate::scripts(looked_for, trust, ran, (&self.syntax, &self.capture)).await
+        validate::scripts(looked_for, trust, ran, (&self.syntax, &self.checker)).await
     }
 
     /// Returns the digests of the scripts that exist, approved or not. Neither a plugin nor a program is run.

@@ -13,7 +13,7 @@ use agentd_plugin_host::{Change, Plugin, Setting};
 use async_recursion::async_recursion as boxed;
 
 use agentd_config::{ALLOW, DROP, Scope};
-use agentd_host::capability::Machine;
+use agentd_host::capability::{Machine, PathState};
 use agentd_plugin_set::PipelineStep;
 
 /// Older name of the snapshot's setting `allow`.
@@ -40,10 +40,16 @@ impl Scopes {
     pub async fn of(&self, directory: &Path, real: Option<&Path>, machine: &Machine, deadline: Instant) -> InScope {
         // Links in configured paths are resolved too, because a session's directory usually arrives resolved.
         let paths: Vec<PathBuf> = self.directories.iter().map(|(path, _)| path.clone()).collect();
-        let places = if paths.is_empty() { Vec::new() } else { machine.path_states(paths, deadline, |_| false).await };
+        // On a place, each look is a start of its client, so only the paths themselves are compared.
+        let places = if paths.is_empty() || machine.is_elsewhere() {
+            Vec::new()
+        } else {
+            machine.path_states(paths, deadline, |_| false).await
+        };
+        let mut places = places.into_iter();
         let mut around: Vec<(&PathBuf, &Scope)> = Vec::new();
-        for ((path, scope), place) in self.directories.iter().zip(places) {
-            let resolved = place.into_directory();
+        for (path, scope) in &self.directories {
+            let resolved = places.next().and_then(PathState::into_directory);
             let is_below = |directory: &Path| {
                 directory.starts_with(path) || resolved.as_ref().is_some_and(|path| directory.starts_with(path))
             };

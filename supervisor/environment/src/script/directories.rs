@@ -62,6 +62,12 @@ impl ScriptDirectories {
     #[boxed]
     pub async fn real(&self, machine: &Machine, of_all: Option<&Places>, deadline: Instant) -> ResolvedPlaces {
         let Self { config, cwd, session, given: _, workflow: _ } = self.clone();
+        if machine.is_elsewhere() {
+            // The host of the place resolves the links when the agent starts there. The other directories belong to
+            // this machine.
+            let places = Places { cwd: cwd.to_str().map(str::to_owned), ..Places::default() };
+            return ResolvedPlaces { places, directory: Some(cwd) };
+        }
         // The user's own places come first, so that an unresponsive working directory does not block their answer.
         let mut paths = vec![session];
         if of_all.is_none() {

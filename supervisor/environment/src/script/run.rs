@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use agentd_keeper::protocol::{Attributes, ExpectedFile, RunOutcome, RunRequest, Variable};
+use agentd_keeper::protocol::{Attributes, CopiedFile, ExpectedFile, RunOutcome, RunRequest, Variable};
 use async_recursion::async_recursion as boxed;
 
 use super::copy::Copy;
@@ -45,8 +45,8 @@ impl Capture {
         let what = format!("the script {}", script.path.display());
         let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.clone());
         let (kind, program, flags) = match shell::interpreter(&script.content) {
-            Interpreter::Bash => (Shell::Bash, find(Path::new("bash"), None), None),
-            Interpreter::Named { shell, program, flags } => (shell, find(&program, path.as_deref()), flags),
+            Interpreter::Bash => (Shell::Bash, self.found(Path::new("bash"), None), None),
+            Interpreter::Named { shell, program, flags } => (shell, self.found(&program, path.as_deref()), flags),
             Interpreter::NoShell(interpreter) => return Err(CaptureError::Interpreter { what, interpreter }),
         };
         let mut variables: Vec<Variable> =
@@ -55,10 +55,17 @@ impl Capture {
             // Without a PATH, lmod's `module load` makes a PATH of the module alone.
             variables.push(Variable { name: "PATH".into(), value: USER_PATH.into() });
         }
-        let mut start = kind.script(&program, flags.as_deref(), &script.path, stubs, &self.keeper);
+        let file = if self.is_elsewhere() { Path::new(COPY) } else { &script.path };
+        let mut start = kind.script(&program, flags.as_deref(), file, stubs, self.dumper());
         let mut request = self.request(&program, &start, variables, directory, deadline);
-        (request.expect, request.attributes) = (Some(expected(script)), attributes);
-        let sealed = if kind.can_be_given_bytes() { Some(self.run(&request).await?) } else { None };
+        request.attributes = attributes;
+        if self.is_elsewhere() {
+            request.copy = Some(copied(script));
+        } else {
+            request.expect = Some(expected(script));
+        }
+        let sealed =
+            if self.is_elsewhere() || kind.can_be_given_bytes() { Some(self.run(&request).await?) } else { None };
         let result = match sealed {
             Some(result) if result.outcome != RunOutcome::NotSealed => result,
             _ => {
@@ -66,7 +73,7 @@ impl Capture {
                 let copied = script.clone();
                 let copy = agentd_host::work::blocking(move || Copy::make(&copied)).await;
                 let copy = copy.map_err(io::Error::other).and_then(|copy| copy).map_err(failed)?;
-                start = kind.script(&program, flags.as_deref(), copy.path(), stubs, &self.keeper);
+                start = kind.script(&program, flags.as_deref(), copy.path(), stubs, self.dumper());
                 (request.args, request.stdin, request.expect) = (start.args.clone(), start.stdin.clone(), None);
                 let mut result = self.run(&request).await?;
                 for text in [&mut result.captured, &mut result.stderr] {
@@ -96,14 +103,21 @@ impl Capture {
         }
     }
 
+    /// Returns the path of a shell. A place looks up a name itself, in the `PATH` of the run.
+    fn found(&self, program: &Path, path: Option<&[u8]>) -> PathBuf {
+        if self.is_elsewhere() { program.to_owned() } else { find(program, path) }
+    }
+
     /// Reports whether the shell that ran a script could not parse it.
     async fn cannot_parse(&self, kind: Shell, ran: &RunRequest, script: &Path) -> Result<bool, CaptureError> {
+        let script = if ran.copy.is_some() { Path::new(COPY) } else { script };
         let start = Start { args: kind.check(script), ..Start::default() };
         let program = Path::new(ran.program.as_os_str());
         let directory = Path::new(ran.directory.as_os_str());
         let deadline = Instant::now() + self.longest;
         let request = self.request(program, &start, ran.environment.clone(), directory, deadline);
-        let result = self.run(&RunRequest { capture_fifo: false, ..request }).await?;
+        let copy = ran.copy.clone();
+        let result = self.run(&RunRequest { capture_fifo: false, copy, ..request }).await?;
         Ok(matches!(result.outcome, RunOutcome::Exited(status) if status != 0))
     }
 
@@ -133,6 +147,18 @@ impl Capture {
             RunOutcome::Exited(_) => Ok(Some(last_lines(&result.stderr).trim_start_matches("; ").to_owned())),
             _ => interpret(&what, request.deadline_ms, &result).map(|_| None),
         }
+    }
+}
+
+/// Placeholder for the path of a script's copy on a place.
+const COPY: &str = "{copy}";
+
+/// Returns the checked bytes of a script for a place, which may not have its file.
+fn copied(script: &Script) -> CopiedFile {
+    CopiedFile {
+        directory: script.path.parent().unwrap_or(Path::new("/")).as_os_str().into(),
+        name: script.path.file_name().unwrap_or_default().into(),
+        content: script.content.as_slice().into(),
     }
 }
 

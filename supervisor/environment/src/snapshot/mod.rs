@@ -46,7 +46,7 @@ use crate::blocking::blocking;
 use crate::lock::locked;
 use crate::login::capture::{Capture, CaptureError, Login, Variables};
 use crate::login::quality::Quality;
-use crate::login::seed::{Seed, SeedError};
+use crate::login::seed::{PlaceUser, Seed, SeedError};
 use agentd_api::hex;
 use agentd_config::LoginSource;
 use agentd_host::capability::Mounts;
@@ -137,6 +137,8 @@ impl LoginShell for Capture {
 /// Settings of snapshots.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
+    /// User of the place whose login shell runs. Without it, the user of this machine.
+    pub user: Option<PlaceUser>,
     /// Configured home directory. Without it, the user database decides.
     pub home: Option<PathBuf>,
     pub shell: Option<PathBuf>,
@@ -421,8 +423,11 @@ impl Slots {
     /// Finds the user and the slot of the shell. The user database is read each time, because `chsh` may change the
     /// shell. Blocks for as long as the database does.
     fn of(&self, destination: Option<place::Destination>) -> Result<(Seed, Arc<Slot>), SeedError> {
-        let Options { home, shell, sources, cache, .. } = locked(&self.options).clone();
-        let seed = Seed::find(home.as_deref(), shell.as_deref())?.with_sources(sources.clone());
+        let Options { user, home, shell, sources, cache, .. } = locked(&self.options).clone();
+        let seed = match &user {
+            Some(user) => Seed::of_place(user),
+            None => Seed::find(home.as_deref(), shell.as_deref())?.with_sources(sources.clone()),
+        };
         let (directory, decisive) =
             destination.map(|destination| (destination.directory, destination.decisive)).unzip();
         let key = Key { shell: seed.shell.clone(), home: seed.home.clone(), sources, directory };

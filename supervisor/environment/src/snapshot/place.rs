@@ -265,6 +265,11 @@ impl Slots {
     /// Returns the directory that the shell must enter, if any. Blocks for as long as the file system does.
     fn destination(&self, place: SnapshotPlace, (seed, slot): &(Seed, Arc<Slot>)) -> Option<Destination> {
         let directory = place.directory;
+        if seed.is_elsewhere() {
+            // The files of a place are not examined, so only the configuration decides.
+            let is_wanted = place.scope == Some(SnapshotScope::Directory) && directory != seed.home;
+            return is_wanted.then(|| Destination { directory, decisive: Vec::new() });
+        }
         if is_path_of(directory.as_os_str().as_encoded_bytes(), &seed.home) {
             return None;
         }

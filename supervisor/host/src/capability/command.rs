@@ -58,12 +58,9 @@ impl Machine {
                 "the program {program:?} exceeded its time limit of {time} and was killed with all its descendants"
             ))
         };
-        let run = tokio::time::timeout_at(deadline.into(), runner::run(&self.keeper, &request)).await;
+        let run = tokio::time::timeout_at(deadline.into(), runner::run_by(&self.keeper, &request)).await;
         let result = run.map_err(|_| late())?.map_err(|error| {
-            Failure::Failed(format!(
-                "cannot run the program {program:?}: cannot run {}: {error}",
-                self.keeper.display()
-            ))
+            Failure::Failed(format!("cannot run the program {program:?}: cannot run {}: {error}", self.keeper))
         })?;
         if result.killed > 0 {
             tracing::debug!(program, killed = result.killed, "killed processes that a plugin's program left behind");

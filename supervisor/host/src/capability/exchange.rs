@@ -3,19 +3,25 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use agentd_keeper::look::{ExchangeEnd, ExchangeStep, LookupAnswer, LookupRequest, NotConnected};
 use agentd_plugin_host::{CONTENT, ExchangeEnding, ExchangeResult, Failure, NetworkProblem, RECEIVE, Step};
 use async_recursion::async_recursion as boxed;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout_at;
 
+use super::file::failure;
+use super::look::Purpose;
 use super::network::has_no_way;
 use super::{Machine, before, network, seconds};
 
 /// Maximum number of a host's addresses that are tried. More addresses would exceed the time limit.
 const MAX_ADDRESSES: usize = 16;
+
+/// Time that a place has to answer after the end of an exchange.
+const ANSWER: Duration = Duration::from_secs(5);
 
 /// Reason why a connection to one address failed. Of several reasons, the greatest one says most about the host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +44,9 @@ impl Machine {
     ) -> Result<ExchangeResult, NetworkProblem> {
         let end = before(deadline);
         let addresses = self.addresses(host, port, end).await?;
+        if self.is_elsewhere() {
+            return self.exchange_elsewhere((host, port), &addresses, steps, end).await;
+        }
         let begun = Instant::now();
         let (mut stream, address) = connect(host, port, &addresses, end).await?;
         let connected = begun.elapsed();
@@ -48,6 +57,62 @@ impl Machine {
         };
         Ok(ExchangeResult { address: network::without_port(address), connected, received, ending })
     }
+}
+
+impl Machine {
+    /// Performs the exchange on a place, in a lookup process.
+    async fn exchange_elsewhere(
+        &self,
+        (host, port): (&str, u16),
+        addresses: &[SocketAddr],
+        steps: &[Step],
+        end: Instant,
+    ) -> Result<ExchangeResult, NetworkProblem> {
+        let time = end.saturating_duration_since(Instant::now());
+        let step = |step: &Step| ExchangeStep {
+            send: step.send.clone().into(),
+            receive: step.receive.min(RECEIVE).into(),
+            until: step.until.clone().into(),
+        };
+        let request = LookupRequest::Exchange {
+            addresses: addresses[..addresses.len().min(MAX_ADDRESSES)].to_vec(),
+            time_ms: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            steps: steps.iter().map(step).collect(),
+        };
+        let subject = format!("{host} port {port}");
+        let exchanged = match self.lookers.ask(Purpose::Names, subject, request, end + ANSWER).await?.answer()? {
+            LookupAnswer::Exchanged(exchanged) => exchanged,
+            LookupAnswer::NotConnected(failures) => return Err(not_connected(host, port, &failures)),
+            other => return Err(failure("exchange with", host, other).into()),
+        };
+        let ending = match exchanged.ending {
+            ExchangeEnd::Complete => ExchangeEnding::Complete,
+            ExchangeEnd::Closed => ExchangeEnding::Closed,
+            ExchangeEnd::TimedOut => ExchangeEnding::TimedOut,
+            ExchangeEnd::TooMuch => {
+                return Err(Failure::TooLarge(format!("received more than {CONTENT} bytes")).into());
+            }
+        };
+        Ok(ExchangeResult {
+            address: network::without_port(exchanged.address),
+            connected: Duration::from_micros(exchanged.connected_us),
+            received: exchanged.received.into_iter().map(|part| part.0).collect(),
+            ending,
+        })
+    }
+}
+
+/// Explains why no address of a host answered a place.
+fn not_connected(host: &str, port: u16, failures: &[NotConnected]) -> NetworkProblem {
+    let of = |one: &NotConnected| match one.errno {
+        _ if one.timed_out => ConnectFailure::TimedOut,
+        Some(errno) => failure_of(&io::Error::from_raw_os_error(errno)),
+        None => ConnectFailure::Other,
+    };
+    let worst = failures.iter().map(of).max().unwrap_or(ConnectFailure::Other);
+    let reason = |one: &NotConnected| format!("{}: {}", network::without_port(one.address), one.message);
+    let reasons: Vec<String> = failures.iter().map(reason).collect();
+    problem(worst, format!("cannot connect to {host} port {port}: {}", reasons.join("; ")))
 }
 
 async fn connect(
@@ -74,13 +139,16 @@ async fn connect(
         worst = worst.max(failure);
         reasons.push(format!("{}: {why}", network::without_port(address)));
     }
-    let text = format!("cannot connect to {host} port {port}: {}", reasons.join("; "));
-    Err(match worst {
+    Err(problem(worst, format!("cannot connect to {host} port {port}: {}", reasons.join("; "))))
+}
+
+fn problem(worst: ConnectFailure, text: String) -> NetworkProblem {
+    match worst {
         ConnectFailure::Refused => NetworkProblem::Refused(text),
         ConnectFailure::TimedOut => NetworkProblem::TimedOut(text),
         ConnectFailure::Unreachable => NetworkProblem::Unreachable(text),
         ConnectFailure::Other => NetworkProblem::Other(Failure::Unavailable(text)),
-    })
+    }
 }
 
 fn failure_of(error: &io::Error) -> ConnectFailure {

@@ -3,11 +3,14 @@
 use std::path::Path;
 use std::time::Instant;
 
+use agentd_api::event::PlaceHost;
 use agentd_api::facts::DirectoryIdentity;
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
+use agentd_plugin_host::Failure;
 use async_recursion::async_recursion as boxed;
 
 use super::Machine;
+use super::file::failure;
 use super::look::{LookupResult, Purpose};
 use super::path_state::{mount_of, subject};
 
@@ -21,6 +24,20 @@ pub struct ExaminedDirectory {
 }
 
 impl Machine {
+    /// Returns facts about the machine and the user of its programs.
+    ///
+    /// # Errors
+    ///
+    /// The machine does not answer until the deadline. The message has the words of the client of a place.
+    #[boxed]
+    pub async fn host(&self, deadline: Instant) -> Result<PlaceHost, Failure> {
+        let subject = "the host".to_owned();
+        match self.lookers.ask(Purpose::Session, subject, LookupRequest::Host, deadline).await?.answer()? {
+            LookupAnswer::Host(host) => Ok(*host),
+            other => Err(failure("examine", "the host", other)),
+        }
+    }
+
     /// Examines a directory. Returns `None` if it cannot be examined.
     #[boxed]
     pub async fn examine_directory(&self, path: &Path, deadline: Instant) -> Option<ExaminedDirectory> {

@@ -12,20 +12,20 @@
 //! names use a new process each time, because name services keep state in the process.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
-use std::process::Stdio;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use agentd_keeper::look::{LookupAnswer, LookupRequest};
 use agentd_plugin_host::Failure;
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout_at;
 
 use super::seconds;
 use crate::frame;
+use crate::keeper_program::{KeeperProgram, Role};
 
 /// Maximum number of lookup processes for places and files, including hanging ones.
 const MAX_PROCESSES: usize = 8;
@@ -37,6 +37,8 @@ const MAX_FOR_PLUGINS: usize = 6;
 const MAX_FOR_NAMES: usize = 16;
 /// Time after a kill, after which a process counts as hanging.
 const KILL_GRACE: Duration = Duration::from_millis(500);
+/// Time for the end of a client and its job on a place. It is longer than the time of the command that cancels a job.
+const PLACE_GRACE: Duration = Duration::from_secs(20);
 /// Maximum number of idle processes.
 const MAX_IDLE: usize = 2;
 /// Minimum time of one request, whatever its deadline. After this time the process exits by itself.
@@ -44,10 +46,13 @@ const MIN_TIME: Duration = Duration::from_mins(1);
 /// Time of a request beyond its deadline, after which its process exits by itself.
 const MARGIN: Duration = Duration::from_secs(10);
 
+/// Error of a lookup whose process has exited.
+const NO_ANSWER: &str = "the lookup process exited without an answer";
+
 /// The pool of lookup processes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Lookers {
-    keeper: PathBuf,
+    keeper: KeeperProgram,
     free: Arc<Semaphore>,
     plugins: Arc<Semaphore>,
     names: Arc<Semaphore>,
@@ -62,12 +67,19 @@ struct LookerProcess {
     child: Child,
     stdin: ChildStdin,
     stdout: ChildStdout,
+    stderr: Option<ChildStderr>,
+    /// Bytes that precede the first message.
+    preamble: Vec<u8>,
 }
 
 impl LookerProcess {
     /// Sends a request and reads its answer; `None` if the process exited. `begin` comes before the first request of a
     /// lookup.
     async fn ask(&mut self, begin: Option<&LookupRequest>, look: &LookupRequest) -> io::Result<Option<LookupAnswer>> {
+        let preamble = std::mem::take(&mut self.preamble);
+        if !preamble.is_empty() {
+            self.stdin.write_all(&preamble).await?;
+        }
         frame::write_all(&mut self.stdin, begin.into_iter().chain([look])).await?;
         frame::read(&mut self.stdout).await
     }
@@ -158,7 +170,7 @@ pub(super) struct Looker {
 }
 
 impl Lookers {
-    pub(super) fn new(keeper: PathBuf) -> Self {
+    pub(super) fn new(keeper: KeeperProgram) -> Self {
         let [free, plugins, names] =
             [MAX_PROCESSES, MAX_FOR_PLUGINS, MAX_FOR_NAMES].map(|most| Arc::new(Semaphore::new(most)));
         Self { keeper, free, plugins, names, hanging: Arc::default(), idle: Arc::default() }
@@ -224,23 +236,16 @@ impl Lookers {
     }
 
     fn start_for(&self, subject: &Subject, begun: Instant, deadline: Instant) -> Result<LookerProcess, Failure> {
-        self.start(begun, deadline).map_err(|error| {
-            Failure::Failed(format!("cannot examine {subject}: cannot run {}: {error}", self.keeper.display()))
-        })
+        self.start(begun, deadline)
+            .map_err(|error| Failure::Failed(format!("cannot examine {subject}: cannot run {}: {error}", self.keeper)))
     }
 
     fn start(&self, begun: Instant, deadline: Instant) -> io::Result<LookerProcess> {
-        let mut child = Command::new(&self.keeper)
-            .args(["look", &longest(begun, deadline).to_string()])
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()?;
+        let Role { mut child, preamble } = self.keeper.start(&["look", &longest(begun, deadline).to_string()])?;
+        let stderr = child.stderr.take();
         let pipes = child.stdin.take().zip(child.stdout.take());
         let (stdin, stdout) = pipes.ok_or_else(|| io::Error::other("the process has no pipes"))?;
-        Ok(LookerProcess { child, stdin, stdout })
+        Ok(LookerProcess { child, stdin, stdout, stderr, preamble })
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<LookerProcess>> {
@@ -261,6 +266,10 @@ impl Lookers {
 
     /// Keeps an idle process. Ends it if enough processes wait.
     fn keep(&self, running: LookerProcess) {
+        // On a place, an idle process would occupy a connection or a job.
+        if self.keeper.place().is_some() {
+            return;
+        }
         let mut idle = self.idle();
         if idle.len() < MAX_IDLE {
             idle.push(running);
@@ -320,7 +329,8 @@ impl Looker {
                 Ok(LookupResult::Answer(looked))
             }
             Ok(Ok(None)) => {
-                Err(Failure::Failed(format!("cannot examine {subject}: the lookup process exited without an answer")))
+                let explained = self.lookers.keeper.explain(process.stderr.take(), NO_ANSWER).await;
+                Err(Failure::Failed(format!("cannot examine {subject}: {explained}")))
             }
             Ok(Err(error)) => Err(Failure::Failed(format!("cannot examine {subject}: {error}"))),
             Err(_) => {
@@ -343,8 +353,12 @@ impl Drop for Looker {
             self.lookers.keep(running);
             return;
         }
-        let mut child = running.child;
-        let _ = child.start_kill();
+        let LookerProcess { mut child, stdin, .. } = running;
+        let is_elsewhere = self.lookers.keeper.place().is_some();
+        drop(stdin);
+        if !is_elsewhere {
+            let _ = child.start_kill();
+        }
         // Without a runtime, the daemon is exiting.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let (hanging, purpose) = (Arc::clone(&self.lookers.hanging), self.purpose);
@@ -355,6 +369,10 @@ impl Drop for Looker {
             hanging.add(purpose, &subject);
         }
         runtime.spawn(async move {
+            // On a place, the end of its stdin ends the client, and what the client has started there.
+            if is_elsewhere && tokio::time::timeout(PLACE_GRACE, child.wait()).await.is_err() {
+                let _ = child.start_kill();
+            }
             if tokio::time::timeout(KILL_GRACE, child.wait()).await.is_err() {
                 tracing::warn!("the lookup of {subject} hangs in the kernel and cannot be killed");
                 if !std::mem::replace(&mut counted, true) {

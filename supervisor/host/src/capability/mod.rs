@@ -22,7 +22,7 @@ mod path_state;
 mod process;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agentd_plugin_host::{Failure, Places};
@@ -33,21 +33,38 @@ pub use directory::Subdirectories;
 pub use identity::ExaminedDirectory;
 pub use local::{LocalFiles, Mounts};
 use look::Lookers;
+
+use crate::KeeperProgram;
 pub use path_state::{IsEnough, PathState, is_served};
 
 /// Services of this machine for plugins. The daemon has one instance. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Machine {
-    /// Path of the program `agentd-keeper`.
-    keeper: PathBuf,
+    /// The program `agentd-keeper`.
+    keeper: KeeperProgram,
     lookers: Lookers,
     mounts: Mounts,
 }
 
 impl Machine {
-    /// Creates the services. `keeper` is the path of the program `agentd-keeper`.
-    pub fn new(keeper: PathBuf) -> Self {
-        Self { lookers: Lookers::new(keeper.clone()), keeper, mounts: Mounts::default() }
+    /// Creates the services of the machine on which the program `agentd-keeper` runs.
+    pub fn new(keeper: impl Into<KeeperProgram>) -> Self {
+        let keeper = keeper.into();
+        let mounts = if keeper.place().is_some() { Mounts::elsewhere() } else { Mounts::default() };
+        Self { lookers: Lookers::new(keeper.clone()), keeper, mounts }
+    }
+
+    /// Reports whether the services are those of a place, and not of this machine.
+    pub fn is_elsewhere(&self) -> bool {
+        self.keeper.place().is_some()
+    }
+
+    /// Refuses a query of the kernel on a place, for which agentd-keeper has no role.
+    fn only_here(&self, action: &str) -> Result<(), Failure> {
+        match self.keeper.place() {
+            None => Ok(()),
+            Some(place) => Err(Failure::Unavailable(format!("agentd cannot {action} on place {place:?}"))),
+        }
     }
 
     /// Returns the mount table that the services keep.

@@ -14,6 +14,7 @@ impl Machine {
     /// Returns the mount table in its order.
     #[boxed]
     pub async fn mounts(&self, deadline: Instant) -> Result<Vec<MountEntry>, Failure> {
+        self.only_here("read the mount table")?;
         let mounts = self.mounts.clone();
         blocking("read the mount table", deadline, move || mounts.current().map(|table| Vec::clone(&table))).await
     }

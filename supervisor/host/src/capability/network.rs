@@ -65,18 +65,21 @@ impl Machine {
     /// Returns the network interfaces in the system's order.
     #[boxed]
     pub async fn interfaces(&self, deadline: Instant) -> Result<Vec<Interface>, Failure> {
+        self.only_here("list the interfaces")?;
         blocking("list the interfaces", deadline, interfaces).await
     }
 
     /// Returns the main routing table.
     #[boxed]
     pub async fn routes(&self, deadline: Instant) -> Result<Vec<Route>, Failure> {
+        self.only_here("list the routes")?;
         blocking("list the routes", deadline, platform::routes).await
     }
 
     /// Returns the interface and source address for packets to an address. `None` means that no route exists.
     #[boxed]
     pub async fn way_to(&self, address: &str, deadline: Instant) -> Result<Option<RouteTo>, Failure> {
+        self.only_here("find the way to an address")?;
         let to = literal(address, ANY_PORT)
             .ok_or_else(|| Failure::Failed(format!("{address:?} is not an address; resolve the name first")))?;
         blocking("find the way to the address", deadline, move || way_to(to)).await

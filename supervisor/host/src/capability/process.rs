@@ -13,6 +13,7 @@ impl Machine {
     /// name.
     #[boxed]
     pub async fn processes(&self, name: &str, deadline: Instant) -> Result<u32, Failure> {
+        self.only_here("list the processes")?;
         let name = name.to_owned();
         blocking("list the processes", deadline, move || platform::processes(&name)).await
     }

@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn messages_contain_no_credential() {
-        let machine = Machine::new("/nowhere/agentd-keeper".into());
+        let machine = Machine::new(std::path::PathBuf::from("/nowhere/agentd-keeper"));
         let hidden = [b"hunter2".to_vec()];
         let git = git(&machine, &[], &hidden);
         let token = agentd_keeper::tokens::examples().next().unwrap();
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn a_terminals_environment_passes_without_prompts_and_without_another_repository() {
-        let machine = Machine::new("/nowhere/agentd-keeper".into());
+        let machine = Machine::new(std::path::PathBuf::from("/nowhere/agentd-keeper"));
         let own = [
             ("PATH", "/own/bin"),
             ("SSH_AUTH_SOCK", "/run/agent"),

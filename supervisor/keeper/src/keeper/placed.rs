@@ -40,7 +40,8 @@ fn changed(
     host: Option<PlaceHost>,
 ) -> Body {
     let place = place.name.clone();
-    Body::PlaceChanged(Box::new(PlaceChanged { launch, place, state, reason: None, message, job: None, host }))
+    let (reason, job, requeue) = (None, None, false);
+    Body::PlaceChanged(Box::new(PlaceChanged { launch, place, state, reason, message, job, requeue, host }))
 }
 
 /// Completes the end of an agent by the last report of the near side. Returns a record that precedes `agent.exited`.

@@ -13,6 +13,8 @@
 //!
 //! This module does not decide who may examine which file, or for how long.
 
+mod exchange;
+
 use std::collections::BTreeSet;
 use std::ffi::CStr;
 use std::fs::{File, Metadata};
@@ -22,17 +24,21 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 
 use agentd_api::ByteString;
+use agentd_api::event::PlaceHost;
 use agentd_api::facts::DirectoryIdentity;
 use dns_lookup::{AddrInfoHints, LookupErrorKind};
 use nix::errno::Errno;
 use nix::unistd::{AccessFlags, access, alarm};
 use serde::{Deserialize, Serialize};
 
+pub use exchange::{ExchangeEnd, ExchangeStep, Exchanged, NotConnected};
+
 use crate::frame::{self, FrameError};
 use crate::os;
+use crate::place::host;
 
 /// Maximum number of entries of a directory that [`LookupRequest::Directories`] reads.
 const EXAMINED: usize = 100_000;
@@ -66,6 +72,11 @@ pub enum LookupRequest {
     Identity(ByteString),
     /// Returns the addresses of a host from getaddrinfo(3); [`LookupAnswer::Addresses`].
     Addresses(String),
+    /// Returns facts about the machine and the user; [`LookupAnswer::Host`].
+    Host,
+    /// Connects to the first of these addresses that answers, and performs the steps; [`LookupAnswer::Exchanged`] or
+    /// [`LookupAnswer::NotConnected`].
+    Exchange { addresses: Vec<SocketAddr>, time_ms: u64, steps: Vec<ExchangeStep> },
 }
 
 /// Answer to a [`LookupRequest`].
@@ -110,6 +121,9 @@ pub enum LookupAnswer {
     },
     /// Addresses without ports. A link-local address ends in `%` and the number of its interface.
     Addresses(Vec<String>),
+    Host(Box<PlaceHost>),
+    Exchanged(Exchanged),
+    NotConnected(Vec<NotConnected>),
     Not {
         why: FailureReason,
         text: String,
@@ -232,6 +246,13 @@ fn answer(look: LookupRequest, resolved: &mut PathBuf) -> Result<LookupAnswer, F
         LookupRequest::Device(path) => device(Path::new(path.as_os_str()))?,
         LookupRequest::Identity(path) => identity(Path::new(path.as_os_str()))?,
         LookupRequest::Addresses(host) => LookupAnswer::Addresses(addresses(&host)?),
+        LookupRequest::Exchange { addresses, time_ms, steps } => {
+            match exchange::exchange(&addresses, Duration::from_millis(time_ms), &steps) {
+                Ok(exchanged) => LookupAnswer::Exchanged(exchanged),
+                Err(failures) => LookupAnswer::NotConnected(failures),
+            }
+        }
+        LookupRequest::Host => LookupAnswer::Host(Box::new(host::facts())),
     })
 }
 

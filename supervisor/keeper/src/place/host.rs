@@ -8,7 +8,7 @@ use nix::unistd::{Uid, User, geteuid};
 
 /// Returns the facts. A user database that is not reachable leaves the variables `HOME`, `SHELL` and `USER`: a program
 /// that is linked statically sees only the local one.
-pub(super) fn facts() -> PlaceHost {
+pub(crate) fn facts() -> PlaceHost {
     let (uid, names) = (geteuid(), uname().ok());
     let user = User::from_uid(uid).ok().flatten();
     let name = |of: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {

@@ -18,7 +18,7 @@ mod client;
 pub mod far;
 mod flow;
 mod frames;
-mod host;
+pub(crate) mod host;
 mod line;
 pub mod near;
 mod outer;

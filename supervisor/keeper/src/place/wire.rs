@@ -377,8 +377,8 @@ mod tests {
     /// Frames with their contents.
     type Frames = Vec<(Kind, Vec<u8>)>;
 
-    /// Receives the bytes in portions of these lengths. Returns the noise, the version, and the frames, with the bytes of
-    /// a stream joined.
+    /// Receives the bytes in portions of these lengths. Returns the noise, the version, and the frames, with the bytes
+    /// of a stream joined.
     fn received(bytes: &[u8], portions: &[usize]) -> (Vec<u8>, Option<String>, Frames) {
         let (reader, writer) = std::io::pipe().unwrap();
         crate::spawn::nonblocking(&reader).unwrap();

@@ -30,7 +30,9 @@ use zeroize::Zeroize as _;
 use crate::output::OutputRun;
 
 pub use place::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};
-pub use run::{Attributes, ExpectedFile, Limit, RunOutcome, RunRequest, RunResult, Sourced, Terminal, Trace, Typed};
+pub use run::{
+    Attributes, CopiedFile, ExpectedFile, Limit, RunOutcome, RunRequest, RunResult, Sourced, Terminal, Trace, Typed,
+};
 
 /// Version of this protocol.
 pub const PROTOCOL: u32 = 1;

@@ -11,6 +11,7 @@ use super::Variable;
 /// At the deadline its whole tree is killed. The requester keeps the keeper's stdin open, because its end cancels the
 /// run.
 #[derive(Clone, Default, Serialize, Deserialize)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a fact of its own, and any may stand beside any")]
 pub struct RunRequest {
     /// Path of the program.
     pub program: ByteString,
@@ -70,6 +71,24 @@ pub struct RunRequest {
     /// Process attributes of the program, including the mask, in place of the keeper's own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
+    /// Whether the keeper replaces `{keeper}` in the arguments and in stdin with its own path, and `{copy}` with the
+    /// path of [`RunRequest::copy`]. For requesters on another machine.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fill: bool,
+    /// File that exists during the run in a private directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copy: Option<CopiedFile>,
+}
+
+/// A file of the requester. Results of the run name its own directory, and not that of the copy.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopiedFile {
+    /// Directory of the file on the requester's machine.
+    pub directory: ByteString,
+    /// Name of the file. A name with special characters is replaced.
+    pub name: ByteString,
+    /// Content of the file.
+    pub content: ByteString,
 }
 
 /// Pseudo-terminal that becomes the program's controlling terminal, and the lines to type on it.

@@ -526,9 +526,8 @@ impl Driver {
     /// Decides on a command and carries it out.
     async fn carry_out(&mut self, command: Command) -> Result<Result<CommandResult, Problem>, DriverError> {
         let restarts = is_restarted(&self.recorder.state, &self.facts());
-        let generation = self.recorder.document.generation;
         let queued_turns = self.terms.generation.config.limits.queued_turns;
-        let bounds = LaunchBounds { queued_turns, generation, restarts };
+        let bounds = LaunchBounds { queued_turns, generation: self.recorder.document.generation, restarts };
         let after_seq = self.recorder.state.seq;
         if matches!(command, Command::Resume { .. }) && self.recorder.has_ended_unrecorded(self.stop.sent) {
             return Ok(Err(Refusal::Unclosed.problem()));
@@ -546,7 +545,8 @@ impl Driver {
             | Command::ReportProgress { .. }
             | Command::ProposeScript { .. }
             | Command::ChangeSpec(_)
-            | Command::Observe { .. } => None,
+            | Command::Observe { .. }
+            | Command::ReportPlace(_) => None,
         };
         let decision = match decide(&self.recorder.state, command, bounds) {
             Ok(decision) => decision,

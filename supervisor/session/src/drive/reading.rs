@@ -51,7 +51,9 @@ impl Driver {
             let age = Timestamp::now().duration_since(due.since);
             SignedDuration::ZERO <= age && age < RECENT
         };
-        let due = state.facts.due.filter(|due| !in_turn && due.seq > self.readings.done);
+        // The directory of a session on a place is not looked at.
+        let is_here = state.placed().is_none();
+        let due = state.facts.due.filter(|due| is_here && !in_turn && due.seq > self.readings.done);
         let Some(due) = due else {
             self.readings.running = None;
             return false;

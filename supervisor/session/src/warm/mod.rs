@@ -89,7 +89,12 @@ fn wanted<'a>(generation: &'a Generation, spec: &SessionSpec) -> Option<(AgentNa
         || !spec.repos.is_empty();
     // The names of the runner include the session's prompt.
     let has_runner = generation.compatibility(spec) == RunnerNames::Ambient;
-    if has_own_parts || has_runner || isolation::is_guarded(generation, spec) || !generation.daemon.launcher.has_warm()
+    let is_elsewhere = generation.is_elsewhere(spec);
+    if has_own_parts
+        || has_runner
+        || is_elsewhere
+        || isolation::is_guarded(generation, spec)
+        || !generation.daemon.launcher.has_warm()
     {
         return None;
     }

@@ -7,7 +7,6 @@ use agentd_api::session::SessionSpec;
 use agentd_api::{SessionId, chain};
 use agentd_decide::acp;
 use agentd_environment::SessionFile;
-use agentd_host::workspace;
 
 use crate::bringup;
 use crate::generation::Generation;
@@ -21,7 +20,7 @@ pub(super) const FIRST_REQUEST: u64 = 1;
 pub(super) async fn prepare(generation: &Arc<Generation>, spec: &Arc<SessionSpec>) -> Result<WarmKeeper, String> {
     let mut plan = LaunchPlan::new(generation, &SessionId::random(), spec, 1);
     (plan.reason, plan.is_new) = (LaunchReason::Create, true);
-    workspace::check(&plan.daemon.machine, plan.directory()).await.map_err(|error| error.to_string())?;
+    plan.reach().await.map_err(|problem| problem.detail)?;
     let permit = plan.permits.acquire().await.map_err(|error| error.to_string())?;
     let pipeline = plan.pipeline().await.map_err(|error| chain(&error))?;
     let built = pipeline.build(&plan.target(), &plan.daemon.trust, &plan.secrets).await;

@@ -23,6 +23,7 @@ use agentd_screen::terminal::Screen;
 const COLUMNS: &[&str] = &[
     "status.conditions.EnvironmentReady",
     "status.conditions.JournalWritable",
+    "status.conditions.Placed",
     "status.conditions.PrerequisitesMet",
     "status.conditions.RepositoriesReady",
     "status.conditions.WorkflowReady",
@@ -31,6 +32,7 @@ const COLUMNS: &[&str] = &[
     "status.mode",
     "status.model",
     "status.permissions",
+    "status.place",
     "status.staleness",
     "status.turn",
 ];

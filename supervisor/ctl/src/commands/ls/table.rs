@@ -99,7 +99,7 @@ pub(super) fn stale_table(rows: &[Row<'_>], is_fleet: bool, screen: Screen) -> T
     table
 }
 
-/// Builds the table of sessions. The columns MODE and MODEL exist if an agent has one. NEEDS, MISSING and STALE
+/// Builds the table of sessions. The columns MODE, MODEL and PLACE exist if a session has one. NEEDS, MISSING and STALE
 /// exist if a session needs a person, misses something or is stale. HOST is first in a list of several machines.
 pub(super) fn table(rows: &[Row<'_>], is_fleet: bool, is_wide: bool, screen: Screen, now: Timestamp) -> Table {
     let has = |what: fn(&SessionView) -> bool| rows.iter().any(|row| what(row.view));
@@ -118,6 +118,8 @@ pub(super) fn table(rows: &[Row<'_>], is_fleet: bool, is_wide: bool, screen: Scr
     columns.extend(has_mode.then_some(("MODE", Cut::End)));
     let has_model = has(|view| view.status.model.is_some());
     columns.extend(has_model.then_some(("MODEL", Cut::End)));
+    let has_place = has(|view| view.status.place.is_some());
+    columns.extend(has_place.then_some(("PLACE", Cut::End)));
     columns.push(("TURN", Cut::End));
     let is_missing = has(|view| lacking(view).is_some());
     columns.extend(is_missing.then_some(("MISSING", Cut::End)));
@@ -140,6 +142,7 @@ pub(super) fn table(rows: &[Row<'_>], is_fleet: bool, is_wide: bool, screen: Scr
         let shown = |text: &Option<String>| screen.line(text.as_deref().unwrap_or_default());
         row.extend(has_mode.then(|| shown(&view.status.mode)));
         row.extend(has_model.then(|| shown(&view.status.model)));
+        row.extend(has_place.then(|| shown(&view.status.place.as_ref().map(|place| place.name.clone()))));
         row.push(screen.line(&turn(view)));
         row.extend(is_missing.then(|| {
             let message = lacking(view).unwrap_or_default();
@@ -228,6 +231,23 @@ mod tests {
         compiles.status.conditions[0].reason = agentd_api::reason::COMPILING_PLUGIN.to_owned();
         let text = table(&[&compiles], false, screen, now).render(Some(100));
         assert!(text.trim_end().ends_with("compiling corp") && !text.contains("MISSING"), "{text}");
+    }
+
+    #[test]
+    fn a_session_on_a_place_has_its_name_and_the_words_of_a_queue() {
+        let mut queued = session("abc", "waiting", "False", "the place \"farm\" has queued the launch: Resources");
+        queued.status.conditions[0].kind = ConditionType::Placed;
+        queued.status.conditions[0].reason = agentd_api::reason::QUEUED.to_owned();
+        queued.status.place = serde_json::from_value(json!({ "name": "farm", "state": "queued" })).unwrap();
+        let (here, screen) = (session("def", "idle", "True", ""), Screen { terminal: true, colour: false });
+        let text = table(&[&queued, &here], false, screen, TIME.parse().unwrap()).render(None);
+        let rows: Vec<&str> = text.lines().collect();
+        assert!(
+            rows[0].contains("AGE  PLACE  TURN") && rows[1].ends_with("has queued the launch: Resources"),
+            "{text}"
+        );
+        assert!(rows[1].contains(" farm ") && !rows[2].contains("farm"), "{text}");
+        assert!(!table(&[&here], false, screen, TIME.parse().unwrap()).render(None).contains("PLACE"));
     }
 
     #[test]

@@ -107,6 +107,7 @@ impl Lab {
 
     fn options(directory: &Path, times: Times) -> Options {
         Options {
+            user: None,
             home: Some(directory.to_owned()),
             shell: Some("/bin/sh".into()),
             sources: LoginSource::DEFAULT.to_vec(),

@@ -34,7 +34,10 @@ const LINKS: usize = 40;
 
 /// The mount table of the daemon, kept until it changes. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct Mounts(Arc<Mutex<Watched>>);
+pub struct Mounts {
+    watched: Arc<Mutex<Watched>>,
+    is_elsewhere: bool,
+}
 
 #[derive(Debug, Default)]
 struct Watched {
@@ -43,9 +46,18 @@ struct Watched {
 }
 
 impl Mounts {
+    /// Returns the table of a machine that this daemon cannot look at. The table is empty, so a lookup process looks at
+    /// each path.
+    pub(super) fn elsewhere() -> Self {
+        Self { is_elsewhere: true, ..Self::default() }
+    }
+
     /// Returns the current mount table. Reads it only if it has changed. Waits for no file system.
     pub fn current(&self) -> io::Result<Arc<Vec<MountEntry>>> {
-        let mut watched = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.is_elsewhere {
+            return Ok(Arc::default());
+        }
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let mut watch = match watched.watch.take() {
             Some(watch) => watch,
             None => platform::MountWatch::open()?,

@@ -2,7 +2,7 @@
 //!
 //! The first frame on stdin is a [`PlaceRun`]. All further bytes are the program's stdin, and its end is the program's.
 //! Stdout and stderr are the program's; what the client prints on stderr is there too. The messages [`PlaceReport`] go
-//! to the file descriptor, if one is given.
+//! to the file descriptor, if one is given. Without it, the message of a program that did not run is on stderr.
 //!
 //! ```text
 //!              marker, hello               running
@@ -21,7 +21,7 @@
 mod finish;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd as _, RawFd};
 use std::time::{Duration, Instant};
 
@@ -159,9 +159,15 @@ struct Output {
 
 impl Output {
     fn report(&mut self, report: &PlaceReport) {
-        if let Some(to) = &mut self.report {
-            // A parent that is gone reads no report.
-            let _ = frame::write(to, report);
+        // A parent that is gone reads no report.
+        match (&mut self.report, report) {
+            (Some(to), _) => {
+                let _ = frame::write(to, report);
+            }
+            (None, PlaceReport::Refused { message, .. } | PlaceReport::Lost { message }) => {
+                let _ = writeln!(io::stderr(), "{message}");
+            }
+            (None, PlaceReport::Running(_) | PlaceReport::Ended { .. }) => {}
         }
     }
 }

@@ -1,0 +1,284 @@
+//! Follows the engines of places, with one query for all launches of a place.
+//!
+//! The engine's state of a launch becomes a record of its session. Two rules bound the work: a place without launches
+//! is not asked, and one query answers for all launches of the place.
+//!
+//! ```text
+//! listed as queued, starting     ► place.changed queued, starting
+//! listed with an end soon        ► place.changed ending: the agent is ended in order
+//! listed as ended, or unknown    ► place.changed ended, with the engine's reason
+//! listed without an agent here   ► swept by its name
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use agentd_api::SessionId;
+use agentd_api::event::{PlaceChanged, PlaceState};
+use agentd_api::session::{Phase, SessionView};
+use agentd_decide::rules::Command;
+use agentd_place::{EngineState, LaunchNames, PlaceKind, session_and_launch};
+use async_recursion::async_recursion as boxed;
+use jiff::{SignedDuration, Timestamp};
+use tokio::task::JoinSet;
+
+use super::SessionPlace;
+use crate::Sessions;
+use crate::generation::Generations;
+
+/// Time before the engine's end of a launch at which the agent is ended in order. Agents take up to 10 s for that.
+const NOTICE: SignedDuration = SignedDuration::from_secs(30);
+/// Time in which an engine may not list a new launch yet.
+const NEW: SignedDuration = SignedDuration::from_secs(20);
+/// Number of queries in a row that do not list a launch, after which the engine has forgotten it.
+const FORGOTTEN: u32 = 3;
+/// Time after the end of a session in which the engine's reason for it is looked for.
+const AFTERWARDS: SignedDuration = SignedDuration::from_mins(5);
+/// Pause between two sweeps of one launch.
+const SWEPT: Duration = Duration::from_secs(30);
+/// Shortest pause between two looks at all places.
+const BEAT: Duration = Duration::from_millis(100);
+
+/// Knowledge about one place that is kept from one query to the next.
+#[derive(Debug, Default)]
+struct Known {
+    due: Option<Instant>,
+    /// Number of queries in a row that did not list a launch.
+    absent: BTreeMap<String, u32>,
+    /// Launches without an agent that were listed, each with the time of its next sweep.
+    left: BTreeMap<String, Instant>,
+    /// Ended launches whose reason was looked for.
+    asked: BTreeSet<String>,
+    /// Whether the last query failed.
+    is_silent: bool,
+    /// Whether what earlier daemons left behind was looked for.
+    is_swept: bool,
+}
+
+/// A launch of a session on a place.
+#[derive(Debug)]
+struct Launch {
+    session: SessionId,
+    number: u64,
+    name: String,
+    job: Option<String>,
+    has_entered: bool,
+    is_running: bool,
+    started: Option<Timestamp>,
+}
+
+impl Launch {
+    fn of(view: &SessionView, place: &str, now: Timestamp) -> Option<Self> {
+        let placed = view.status.place.as_ref().filter(|placed| placed.name == place)?;
+        let phase = view.status.phase;
+        let is_running = phase.is_active() && phase != Phase::Preparing;
+        let has_ended = || view.status.ended_at.is_some_and(|ended| now.duration_since(ended) < AFTERWARDS);
+        let failed = matches!(phase, Phase::Failed | Phase::BackingOff);
+        if !(is_running || failed && placed.state != PlaceState::Ended && has_ended()) {
+            return None;
+        }
+        let (session, number) = (view.id.clone(), view.status.launches);
+        let name = LaunchNames { session: session.as_str(), launch: number, directory: Path::new("/"), template: None };
+        Some(Self {
+            name: name.name(),
+            session,
+            number,
+            job: placed.job.clone(),
+            has_entered: placed.host.is_some(),
+            is_running,
+            started: view.status.started_at,
+        })
+    }
+
+    fn names(&self) -> LaunchNames<'_> {
+        LaunchNames { session: self.session.as_str(), launch: self.number, directory: Path::new("/"), template: None }
+    }
+}
+
+/// Follows the engines until the daemon ends.
+#[boxed]
+pub async fn watch(generations: Arc<Generations>, sessions: Arc<Sessions>) {
+    let (mut changes, mut known) = (generations.subscribe(), BTreeMap::<String, Known>::new());
+    let shutdown = generations.now().daemon.shutdown.clone();
+    loop {
+        let generation = Arc::clone(&changes.borrow_and_update());
+        known.retain(|place, _| generation.places().contains_key(place));
+        let mut asking = JoinSet::new();
+        for (name, place) in generation.places() {
+            let state = known.entry(name.clone()).or_default();
+            if place.place.status().is_none() || state.due.is_some_and(|due| Instant::now() < due) {
+                continue;
+            }
+            let (place, sessions, mut kept) = (Arc::clone(place), Arc::clone(&sessions), std::mem::take(state));
+            asking.spawn(async move {
+                kept.look(&place, &sessions).await;
+                kept.due = Instant::now().checked_add(place.place.poll);
+                (place.name().to_owned(), kept)
+            });
+        }
+        while let Some(asked) = asking.join_next().await {
+            if let Ok((name, kept)) = asked {
+                known.insert(name, kept);
+            }
+        }
+        let next = known.values().filter_map(|known| known.due).min();
+        let pause = async {
+            match next {
+                Some(next) => tokio::time::sleep_until(next.max(Instant::now() + BEAT).into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = shutdown.cancelled() => return,
+            next = changes.changed() => if next.is_err() { return },
+            () = pause => {}
+        }
+    }
+}
+
+impl Known {
+    /// Asks the engine once, if any launch may be there.
+    async fn look(&mut self, place: &SessionPlace, sessions: &Sessions) {
+        let now = Timestamp::now();
+        let mut launches = Vec::new();
+        let mut was_used = false;
+        sessions.each_view(|view| {
+            launches.extend(Launch::of(view, place.name(), now));
+            was_used |= view.status.place.as_ref().is_some_and(|placed| placed.name == place.name());
+        });
+        launches.retain(|launch| launch.is_running || !self.asked.contains(&launch.name));
+        let leaves_behind = !self.left.is_empty() || (was_used && !self.is_swept && sessions.is_whole());
+        if launches.is_empty() && !leaves_behind {
+            return;
+        }
+        let states = match place.states().await {
+            Ok(Some(states)) => states,
+            Ok(None) => return,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_silent, true) {
+                    tracing::warn!(error = &error as &dyn std::error::Error, "the engine of a place does not answer");
+                }
+                return;
+            }
+        };
+        if std::mem::take(&mut self.is_silent) {
+            tracing::info!(place = place.name(), "the engine of a place answers again");
+        }
+        for launch in &launches {
+            let listed = states.iter().find(|state| state.name == launch.name);
+            if let Some(changed) = self.judge(place, launch, listed, now).await
+                && let Some(session) = sessions.known(&launch.session)
+                && let Err(problem) = session.ask(Command::ReportPlace(Box::new(changed))).await
+            {
+                let (session, problem) = (&launch.session, problem.detail);
+                tracing::debug!(agentd.session = %session, problem, "cannot record the state of a place");
+            }
+        }
+        self.absent.retain(|name, _| launches.iter().any(|launch| launch.name == *name));
+        if sessions.is_whole() {
+            self.sweep(place, sessions, &states).await;
+            self.is_swept = true;
+        }
+    }
+
+    /// Returns the record about a launch that follows from the engine's answer.
+    async fn judge(
+        &mut self,
+        place: &SessionPlace,
+        launch: &Launch,
+        listed: Option<&EngineState>,
+        now: Timestamp,
+    ) -> Option<PlaceChanged> {
+        let Some(listed) = listed else { return self.absent(place, launch, now).await };
+        self.absent.remove(&launch.name);
+        let changed = |state| record(place, launch, listed, state);
+        match listed.state {
+            Some(PlaceState::Ended) => {
+                self.asked.insert(launch.name.clone());
+                Some(changed(PlaceState::Ended))
+            }
+            _ if !launch.is_running => None,
+            Some(_) if listed.ends.is_some_and(|ends| ends.duration_since(now) < NOTICE) => {
+                let message = listed.ends.map(|ends| format!("its time ends at {ends:.0}"));
+                let mut changed = changed(PlaceState::Ending);
+                changed.reason.get_or_insert_with(|| "TimeLimit".to_owned());
+                changed.message = changed.message.or(message);
+                Some(changed)
+            }
+            // A job of Slurm that is completing has ended already, and its client tells the end of the agent.
+            Some(PlaceState::Ending) if matches!(place.place.kind, PlaceKind::Slurm(_)) => None,
+            Some(PlaceState::Ending) => Some(changed(PlaceState::Ending)),
+            Some(PlaceState::Queued) if !launch.has_entered => Some(changed(PlaceState::Queued)),
+            Some(_) if !launch.has_entered => Some(changed(PlaceState::Starting)),
+            Some(_) if launch.job.is_none() && listed.job.is_some() => {
+                Some(PlaceChanged { reason: None, message: None, ..changed(PlaceState::Running) })
+            }
+            Some(_) | None => None,
+        }
+    }
+
+    /// Judges a launch that the engine does not list.
+    async fn absent(&mut self, place: &SessionPlace, launch: &Launch, now: Timestamp) -> Option<PlaceChanged> {
+        let count = self.absent.entry(launch.name.clone()).or_default();
+        *count += 1;
+        let is_new = launch.started.is_some_and(|started| now.duration_since(started) < NEW);
+        if launch.is_running && (*count < FORGOTTEN || is_new) {
+            return None;
+        }
+        if !launch.is_running {
+            self.asked.insert(launch.name.clone());
+        }
+        if let Some(end) = place.end_of(&launch.names(), launch.job.as_deref()).await.filter(EngineState::is_ended) {
+            return Some(record(place, launch, &end, PlaceState::Ended));
+        }
+        // An agent that runs shows that its engine runs it, whatever the engine lists.
+        (launch.is_running && !launch.has_entered).then(|| PlaceChanged {
+            reason: Some("Forgotten".to_owned()),
+            message: Some("the engine does not know the launch".to_owned()),
+            ..record(place, launch, &EngineState::default(), PlaceState::Ended)
+        })
+    }
+
+    /// Removes launches of this daemon's sessions that have no agent here. Launches of other sessions may belong to
+    /// another daemon.
+    async fn sweep(&mut self, place: &SessionPlace, sessions: &Sessions, states: &[EngineState]) {
+        let now = Instant::now();
+        let mut left = BTreeMap::new();
+        for state in states.iter().filter(|state| !state.is_ended()) {
+            let Some((session, number)) = session_and_launch(&state.name) else { continue };
+            let Some(known) = session.parse().ok().and_then(|id| sessions.known(&id)) else { continue };
+            let view = known.view();
+            let may_run = known.may_run() && view.status.launches == number;
+            if may_run {
+                continue;
+            }
+            // A launch that ends just now is listed for a moment. A job on a lost node is listed for minutes.
+            let due = match self.left.get(&state.name) {
+                None => now,
+                Some(due) if *due > now => *due,
+                Some(_) => {
+                    let names = LaunchNames { session, launch: number, directory: Path::new("/"), template: None };
+                    place.sweep(&names).await;
+                    now + SWEPT
+                }
+            };
+            left.insert(state.name.clone(), due);
+        }
+        self.left = left;
+    }
+}
+
+fn record(place: &SessionPlace, launch: &Launch, listed: &EngineState, state: PlaceState) -> PlaceChanged {
+    PlaceChanged {
+        launch: launch.number,
+        place: place.name().to_owned(),
+        state,
+        reason: listed.reason.clone(),
+        message: listed.message.clone(),
+        job: listed.job.clone(),
+        requeue: listed.is_of_engine && place.place.kind.requeues(),
+        host: None,
+    }
+}
