@@ -83,6 +83,7 @@ mod options;
 mod pages;
 mod parent;
 mod permission;
+mod place_check;
 #[cfg(target_os = "linux")]
 mod places;
 mod plugins;

@@ -9,20 +9,20 @@ use crate::harness::{Daemon, process};
 /// read all memory.
 const USER: u32 = 60_124;
 
-/// Returns the prefix of a command that must run as the daemon's user.
-fn as_user(daemon: &mut Daemon) -> Vec<String> {
+/// Gives the daemon's files to a user. Returns the prefix of a command that must run as this user.
+pub(crate) fn as_user(daemon: &mut Daemon, user: u32) -> Vec<String> {
     if !nix::unistd::getuid().is_root() {
         return vec!["/usr/bin/env".to_owned()];
     }
     daemon.set_cache(daemon.root().join("cache"));
     let mut left = vec![daemon.root().to_owned()];
     while let Some(path) = left.pop() {
-        std::os::unix::fs::chown(&path, Some(USER), Some(USER)).unwrap();
+        std::os::unix::fs::chown(&path, Some(user), Some(user)).unwrap();
         if path.is_dir() {
             left.extend(fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path()));
         }
     }
-    let user = USER.to_string();
+    let user = user.to_string();
     ["/usr/bin/setpriv", "--reuid", &user, "--regid", &user, "--clear-groups"].map(str::to_owned).to_vec()
 }
 
@@ -34,7 +34,7 @@ fn core_limit(limits: &str) -> String {
 #[tokio::test]
 async fn nobody_but_root_can_look_into_daemon_and_keeper_and_an_agent_is_as_its_user_has_it() {
     let mut daemon = Daemon::prepare();
-    let user = as_user(&mut daemon);
+    let user = as_user(&mut daemon, USER);
     // The user's limit allows core files of this size.
     let cores = ["/bin/sh", "-c", "ulimit -S -c 8 2>/dev/null; exec \"$@\"", "sh"].map(str::to_owned);
     daemon.enter(user.iter().cloned().chain(cores.clone()).collect());

@@ -93,6 +93,7 @@ impl Plan<'_> {
             ("POST", "/v1/environment/rotate-key".to_owned(), Value::Null),
             ("POST", "/v1/environment/keep".to_owned(), json!({ "names": ["DEPLOY_TOKEN"] })),
             ("POST", "/v1/prerequisites/vpn/check".to_owned(), json!({})),
+            ("POST", "/v1/places/farm/check".to_owned(), Value::Null),
             ("POST", format!("{own}/prompt"), prompt.clone()),
             ("POST", format!("{own}/cancel"), Value::Null),
             ("POST", format!("{own}/stop"), Value::Null),
@@ -135,6 +136,7 @@ impl Plan<'_> {
         let others = ["/v1/version", "/v1/agents", "/v1/doctor", "/v1/plugins", "/v1/prerequisites", "/v1/secrets"];
         let others = others.into_iter().chain(["/v1/snapshots", "/v1/reload", "/v1/drain", "/v1/sessions/victim"]);
         let others = others.chain(["/metrics", "/v1/schedules", "/v1/schedules/s", "/v1/hooks", "/v1/directories"]);
+        let others = others.chain(["/v1/places"]);
         // A refusal must not reveal whether a session exists. A current environment would run scripts outside the
         // session.
         let others = others.chain(["/v1/sessions/nobody", &scripts]).map(str::to_owned);

@@ -28,7 +28,7 @@ impl Here {
         let directory = tempfile::tempdir().unwrap();
         let places =
             Places { cwd: Some(directory.path().canonicalize().unwrap().display().to_string()), ..Places::default() };
-        Self { machine: Machine::new(paths::keeper().into()), places, directory }
+        Self { machine: Machine::new(std::path::PathBuf::from(paths::keeper())), places, directory }
     }
 
     fn path(&self) -> &Path {

@@ -22,12 +22,7 @@ pub(super) fn request(text: &str) -> RunRequest {
         leave: false,
         max_output: 100_000,
         whole_stdout: false,
-        first_of_stderr: None,
-        arg0: None,
-        expect: None,
-        terminal: None,
-        umask: None,
-        attributes: None,
+        ..RunRequest::default()
     }
 }
 

@@ -119,7 +119,7 @@ impl Checked<'_> {
 #[tokio::test]
 async fn real_answers_and_events_fit_the_description() {
     let mut daemon = Daemon::prepare();
-    daemon.configure(|config| config + MORE);
+    daemon.configure(|config| config + MORE + &crate::place_check::places());
     daemon.run().await;
     let mut checked = Checked { daemon: &daemon, description: Description::read(), seen: Vec::new() };
     of_the_daemon(&mut checked).await;
@@ -161,6 +161,7 @@ async fn of_the_daemon(checked: &mut Checked<'_>) {
         "/v1/plugins",
         "/v1/plugins/whitelist",
         "/v1/prerequisites",
+        "/v1/places",
         "/v1/reload",
         "/v1/drain",
         "/v1/secrets",
@@ -181,6 +182,7 @@ async fn of_the_daemon(checked: &mut Checked<'_>) {
         ("/v1/scripts/deny", decision),
         ("/v1/secrets/check", Value::Null),
         ("/v1/prerequisites/gate/check", json!({})),
+        ("/v1/places/near/check", Value::Null),
         (
             "/v1/snapshots",
             json!({ "variables": [{ "name": "A", "value": "b" }, { "name": "B", "value": { "base64": "/w==" } }] }),
@@ -197,6 +199,7 @@ async fn of_the_daemon(checked: &mut Checked<'_>) {
     checked.refused("GET", "/v1/scripts", Value::Null, "invalid-request").await;
     checked.refused("GET", "/v1/directories?path=/none/x", Value::Null, "no-such-directory").await;
     checked.refused("POST", "/v1/prerequisites/none/check", json!({}), "no-such-prerequisite").await;
+    checked.refused("POST", "/v1/places/none/check", Value::Null, "no-such-place").await;
 }
 
 async fn of_a_session(checked: &mut Checked<'_>) {

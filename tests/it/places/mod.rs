@@ -2,3 +2,5 @@
 //! [`crate::harness::sshd::Far`], [`crate::harness::container`]).
 
 mod fixtures;
+mod life;
+mod sessions;

@@ -174,6 +174,7 @@ async fn a_specification_with_a_mistake_is_refused_wherever_it_is_accepted() {
     for (code, field, value) in [
         (Code::NameTaken, "name", json!("taken")),
         (Code::NoSuchPrerequisite, "requires", json!(["nothing"])),
+        (Code::NoSuchPlace, "place", json!("moon")),
         (Code::SecretInEnvironment, "environment", json!({ "set": { "API_TOKEN": "0123456789abcdef0123" } })),
         (Code::SchemaInvalid, "answer_schema", json!({ "type": 7 })),
     ] {

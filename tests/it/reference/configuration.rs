@@ -208,10 +208,10 @@ fn change(key: &str) -> &'static str {
 /// Returns the sentence about the files that may contain a table.
 fn files(place: KeyOwner) -> &'static str {
     match place {
-        KeyOwner::Anywhere => "KeyOwner: `/etc/agentd` and the user's file.",
+        KeyOwner::Anywhere => "Place: `/etc/agentd` and the user's file.",
         KeyOwner::DeclaredOnce => {
-            "KeyOwner: `/etc/agentd` and the user's file. The user's file cannot change an entry of `/etc/agentd`."
+            "Place: `/etc/agentd` and the user's file. The user's file cannot change an entry of `/etc/agentd`."
         }
-        KeyOwner::Administrator => "KeyOwner: `/etc/agentd` alone.",
+        KeyOwner::Administrator => "Place: `/etc/agentd` alone.",
     }
 }

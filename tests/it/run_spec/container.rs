@@ -33,7 +33,7 @@ impl Engine {
         fs::remove_dir_all(directory.path().join("second")).unwrap();
         let mut engine = Self { directory, image: String::new() };
         let said = engine.run(&["load", "--input", first.archive.to_str().unwrap()]);
-        engine.image = said.lines().find_map(|line| line.strip_prefix("Loaded image: ")).unwrap().to_owned();
+        said.lines().find_map(|line| line.strip_prefix("Loaded image: ")).unwrap().clone_into(&mut engine.image);
         let digest = engine.run(&["image", "inspect", "--format", "{{.Digest}}", &engine.image]);
         assert_eq!(digest.trim(), first.digest, "the engine has the image under the digest of the script");
         Some(engine)

@@ -75,6 +75,8 @@ async fn process_1_reaps_the_orphans_of_its_container() {
     // A zombie would still have its directory.
     until("they are reaped", || !orphans.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists())).await;
     assert!(Path::new(&format!("/proc/{init}")).exists(), "the session continues");
+    kill(process::pid(init), Signal::SIGTERM).unwrap();
+    assert_eq!(end_of(child).await.status, Some(143));
 }
 
 #[tokio::test]
@@ -97,8 +99,8 @@ const READ_ONLY: &str = "mount --make-rprivate / && mount --bind \"$0\" \"$0\" &
       case $place in \"$0\"*|/proc*|/dev*|/sys*) ;; *) mount -o remount,bind,ro \"$place\" 2> /dev/null ;; esac; \
     done; exec \"$@\"";
 
-/// Enters a container as Kubernetes and OpenShift make it. Its process 1 has a random user without an entry in the user
-/// database, no capabilities and a read-only file system.
+/// Enters a container as Kubernetes and `OpenShift` make it. Its process 1 has a random user without an entry in the
+/// user database, no capabilities and a read-only file system.
 fn restricted(mut run: Run) -> Run {
     let volume = run.path("volume");
     let words = [
