@@ -61,10 +61,10 @@ impl Engine {
                 mounts.push(format!("{}:/root", home.path().display()));
                 mounts.extend([daemon.root()].iter().chain(programs).map(|path| format!("{0}:{0}", path.display())));
                 format!(
-                    "kind = \"container\"\nengine = {:?}\nimage = {IMAGE:?}\nkeeper_file = {:?}\npoll = \"300ms\"\n\
+                    "kind = \"container\"\nengine = \"{}\"\nimage = {IMAGE:?}\nkeeper_file = \"{}\"\npoll = \"300ms\"\n\
                      options = [\"--hostname=box\", \"--env={CANARY}=podman\"]\nmounts = {mounts:?}",
-                    podman.engine(),
-                    static_keeper(),
+                    podman.engine().display(),
+                    static_keeper().display(),
                 )
             }
         }
