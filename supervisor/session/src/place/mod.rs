@@ -2,7 +2,7 @@
 //!
 //! A place has a login shell, an environment and prerequisites of its own. They are captured and checked there, by
 //! the roles `run` and `look` of agentd-keeper, and kept by place. `agentd_place` knows the engines, and
-//! [`engine`] runs their tools.
+//! `engine` runs their tools.
 
 mod check;
 pub(crate) mod engine;
