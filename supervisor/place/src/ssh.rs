@@ -57,7 +57,7 @@ impl Ssh {
     }
 }
 
-/// Reports whether [`quoted`] protects the path of a program in every login shell. They differ in `!`, `\`,
+/// Reports whether `quoted` protects the path of a program in every login shell. They differ in `!`, `\`,
 /// `'` and line ends between single quotes.
 pub fn is_safe_remotely(path: &str) -> bool {
     !path.chars().any(|c| c.is_control() || matches!(c, '\'' | '!' | '\\'))
