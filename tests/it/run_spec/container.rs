@@ -237,8 +237,8 @@ async fn the_job_runs_in_a_container_and_takes_its_signals() {
     assert!(said.out.ends_with("4\n") && said.err.contains("agentd was started again"), "{said:?}");
 
     // A mistake in the specification.
-    let said = end_of(engine.start("invalid", &json!({ "agent": "nobody", "initial_prompt": "x" }))).await;
-    assert_status(&said, 2);
+    let ended = end_of(engine.start("invalid", &json!({ "agent": "nobody", "initial_prompt": "x" }))).await;
+    assert_status(&ended, 2);
     assert_eq!(engine.run(&["ps", "--all", "--quiet"]), "", "no container is left");
 }
 

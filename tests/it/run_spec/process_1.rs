@@ -159,7 +159,7 @@ async fn a_secret_that_kubernetes_mounts_for_the_group_of_a_user_is_a_credential
     assert_eq!(said.status, Some(0), "{said:?}");
     assert!(said.out.contains("MODEL_KEY=‹secret›") && !said.out.contains("CREDENTIALS_DIRECTORY"), "{said:?}");
 
-    // The same file is refused as a file, with the remedy.
+    // Read as a file, it is refused too, and the message names the remedy.
     let config = format!("[secrets.MODEL_KEY]\nfile = {:?}\n", run.path("keys/anthropic"));
     fs::write(run.path("agentd.toml"), config).unwrap();
     run.leave_out("--artifacts");
