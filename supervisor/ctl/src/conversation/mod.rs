@@ -7,6 +7,7 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use agentd_api::completion::Completion;
 use agentd_api::event::{
     AgentExited, AnsweredBy, Exceeded, LaunchFailed, OpenedBy, PermissionOutcome, PermissionResolved, SyntheticCause,
     TurnEnded, TurnLimited, TurnStarted,
@@ -278,9 +279,7 @@ impl Conversation {
                 (self.ready, self.stopping) = (false, true);
                 vec![Item::Detail(format!("the session ends: {}", completing.reason))]
             }
-            Body::SessionCompleted(done) => {
-                vec![Item::Detail(format!("the session is {}: {}", done.outcome.as_str(), done.reason))]
-            }
+            Body::SessionCompleted(done) => self.completed(done),
             Body::AnswerChecked(checked) if !checked.errors.is_empty() && !checked.fails => {
                 let errors: Vec<String> = checked.errors.iter().map(ToString::to_string).collect();
                 let text = "the answer does not satisfy its schema, and the agent is asked once more";
@@ -304,6 +303,12 @@ impl Conversation {
             }
             body => remembered(body).into_iter().map(Item::Detail).collect(),
         }
+    }
+
+    fn completed(&mut self, done: &Completion) -> Vec<Item> {
+        // A view that was adopted can be newer than the agent's end and older than this record.
+        self.down = Some(Down::Completed);
+        vec![Item::Detail(format!("the session is {}: {}", done.outcome.as_str(), done.reason))]
     }
 
     fn turn_started(&mut self, started: &TurnStarted) -> Vec<Item> {

@@ -243,3 +243,13 @@ fn only_an_agents_own_end_of_turn_is_success() {
         assert_eq!(exit_of(&serde_json::from_value(ended.clone()).unwrap()), status, "{ended}");
     }
 }
+
+#[test]
+fn a_completion_is_an_end_also_without_the_end_of_the_agent() {
+    let mut conversation = Conversation::default();
+    let done = json!({
+        "outcome": "completed", "reason": "done", "exit_status": 0, "completed_at": "2026-01-01T00:00:00Z",
+    });
+    conversation.apply(&event("session.completed", &done));
+    assert_eq!(conversation.down(), Some(Down::Completed));
+}
