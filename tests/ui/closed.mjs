@@ -24,21 +24,41 @@ export default async function ({ check, daemon, open, sees }) {
   await before.locator(".item.text", { hasText: "seen before" }).waitFor();
   await daemon.settled(id);
   await sameAsJournal(before, daemon, id);
-  await before.close();
   const list = await open();
   await list.waitForSelector(`[data-session="${id}"]`);
-  check("nothing is unread", await list.locator(".unread").count(), 0);
+  // What a page shows counts as read a moment after it was drawn.
+  await sees("nothing is unread", () => list.locator(".unread").count(), 0);
+  await before.close();
 
   for (let turn = 0; turn < TURNS; turn += 1) await daemon.prompt(id, calls(turn));
   await daemon.settled(id);
   await daemon.prompt(id, "ask");
   await sees("the list shows what is new", () => list.locator(`[data-session="${id}"].unread`).count(), 1);
 
-  const after = await open(placeOf(id));
+  // From the third page on, older records come only when the person is at the top already.
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  let pages = 0;
+  const after = await open(placeOf(id), (fresh) =>
+    fresh.route(
+      (url) => url.searchParams.has("before"),
+      async (route) => {
+        pages += 1;
+        if (pages > 2) await released;
+        await route.continue();
+      },
+    ),
+  );
   await after.locator(".question.open").waitFor();
   const scroller = after.locator(".scroller");
   const fromEnd = () => scroller.evaluate((part) => Math.round(part.scrollHeight - part.scrollTop - part.clientHeight));
+  const fromTop = () => scroller.evaluate((part) => Math.round(part.scrollTop));
   await sees("the newest is in view", fromEnd, (distance) => distance < 2);
+  await sees("a page that is late", () => pages, 3);
+  await scroller.evaluate((part) => void part.scrollTo({ top: 0 }));
+  await sees("the top", fromTop, 0);
+  release();
+  await sees("what came late is shown at the top", fromTop, (distance) => distance > 0);
   await fromBeginning(after);
   await sameAsJournal(after, daemon, id);
   check("where the unread part begins", await after.locator(".divider").count(), 1);

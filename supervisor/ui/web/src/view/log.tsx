@@ -72,6 +72,11 @@ export function Log({ part, session, reply, since }: Props): VNode {
     else if (fromEnd < NEAR * 5 && end < count) setFirst(items[start + STEP]!.key);
     else if (fromEnd < NEAR * 5 && part.detached.value) void part.loadNewer();
   };
+  useEffect(() => {
+    const element = scroller.current!;
+    // Nobody can scroll further up than the top. So older records that arrive after the scrolling are shown here.
+    if (element.clientHeight > 0 && !part.follows && element.scrollTop < NEAR * 5) void older();
+  }, [version, start]);
   const newest = () => {
     part.newest();
     setFirst(undefined);
