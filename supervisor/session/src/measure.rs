@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
+use agentd_api::event::PlaceState;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_caller::UNIT_PREFIX;
 use agentd_host::{manager, platform, work};
@@ -175,6 +176,11 @@ pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Met
         metrics.sessions.set([phase, agent], amount(*count));
     }
     metrics.place_sessions.reset();
+    // A query on a place that has no sessions has data too.
+    for (name, state) in generation.places().keys().flat_map(|name| PlaceState::NAMES.iter().map(move |it| (name, it)))
+    {
+        metrics.place_sessions.set([name.as_str(), state.name], 0.0);
+    }
     for ((place, state), count) in &places {
         metrics.place_sessions.set([place, state], amount(*count));
     }

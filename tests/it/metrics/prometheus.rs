@@ -207,7 +207,8 @@ async fn listening() -> (Daemon, PathBuf, String) {
     daemon.configure(|config| {
         format!(
             "{config}\n[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = \"{}\" }}\n\n\
-             [[hooks]]\nname = \"notes\"\non = [\"turn.ended\"]\ncommand = [\"/bin/true\"]\n",
+             [[hooks]]\nname = \"notes\"\non = [\"turn.ended\"]\ncommand = [\"/bin/true\"]\n\n\
+             [places.farm]\nkind = \"ssh\"\nhost = \"farm.test\"\n",
             file.display()
         )
     });
