@@ -55,6 +55,9 @@ pub struct SessionBrief {
     pub agent: Option<AgentName>,
     /// Working directory.
     pub directory: PathBuf,
+    /// Name of the place of the last agent. Absent if that is this machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub place: Option<String>,
     /// Labels of the session.
     #[serde(default, skip_serializing_if = "Labels::is_empty")]
     pub labels: Labels,
@@ -101,6 +104,7 @@ impl From<&SessionView> for SessionBrief {
             parent: view.parent.clone(),
             agent: spec.agent.clone(),
             directory: spec.directory.clone(),
+            place: status.place.as_ref().map(|place| place.name.clone()),
             labels: spec.labels.clone(),
             phase: status.phase,
             message: status.message.clone(),

@@ -102,6 +102,7 @@ mod tests {
             parent: parent.map(|parent| parent.parse().unwrap()),
             agent: None,
             directory: "/".into(),
+            place: None,
             labels: [("team".to_owned(), label.to_owned())].into(),
             phase: Phase::Idle,
             message: None,

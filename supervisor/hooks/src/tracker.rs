@@ -82,6 +82,7 @@ mod tests {
             parent: None,
             agent: None,
             directory: "/".into(),
+            place: None,
             labels: agentd_api::label::Labels::new(),
             phase,
             message: None,
