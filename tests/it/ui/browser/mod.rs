@@ -31,11 +31,18 @@ impl Stage {
 
     /// Starts a daemon, and its page with further arguments for `agentctl ui`.
     pub(super) async fn with(arguments: &[&str]) -> Option<Self> {
+        Self::configured(|_| String::new(), arguments).await
+    }
+
+    /// Starts a daemon with further lines of its configuration, and its page.
+    pub(super) async fn configured(more: impl FnOnce(&Daemon) -> String, arguments: &[&str]) -> Option<Self> {
         let modules = require::browser()?;
         let mut daemon = Daemon::prepare();
         // Sessions of the form can be resumed, and their agents can be killed.
         let command = daemon.scripted(&[]).command.unwrap();
-        daemon.configure(|config| config.replace(&format!("{:?}", [scripted_agent()]), &format!("{command:?}")));
+        let more = more(&daemon);
+        daemon
+            .configure(|config| config.replace(&format!("{:?}", [scripted_agent()]), &format!("{command:?}")) + &more);
         daemon.run().await;
         Some(Self::of(modules, daemon, arguments))
     }

@@ -32,6 +32,12 @@ test("labels and options are words with a value, and a chosen option counts more
   assert.deepEqual(mistakes({ ...draft, labels: "team =web" }), { labels: ["team", "=web"] });
 });
 
+test("a chosen place is in the specification, also the machine of the daemon", () => {
+  assert.equal(specification({ ...EMPTY, place: "farm" }).place, "farm");
+  assert.equal(specification({ ...EMPTY, place: "here" }).place, "here");
+  assert.equal(specification(EMPTY).place, undefined);
+});
+
 test("a directory of the session's own needs no directory, and its prompt keeps its spaces", () => {
   const spec = specification({ ...EMPTY, workspace: true, prompt: "  a\n" });
   assert.equal(spec.workspace, "new");

@@ -10,6 +10,8 @@ export interface Draft {
   workspace: boolean;
   /** Name of the agent. Empty for the configured default. */
   agent: string;
+  /** Name of the place. Empty for the configured place. */
+  place: string;
   mode: string;
   model: string;
   /** Values of options that a running agent offers, by their ids. */
@@ -32,6 +34,7 @@ export const EMPTY: Draft = {
   directory: "",
   workspace: false,
   agent: "",
+  place: "",
   mode: "",
   model: "",
   offered: {},
@@ -110,6 +113,7 @@ export function specification(draft: Draft): Schemas["SessionSpecInput"] {
   const offered = Object.entries(draft.offered).filter(([, value]) => value !== "");
   return {
     agent: given(draft.agent),
+    place: given(draft.place),
     directory: draft.workspace ? given(draft.directory) : draft.directory.trim(),
     workspace: draft.workspace ? "new" : undefined,
     name: given(draft.name),

@@ -68,6 +68,9 @@ export async function create(base: Base, { spec, terms, title, parts }: Creation
 /** Returns the configured and the known agents, with the state of their logins. */
 export const catalogue = (base: Base): Promise<Schemas["Catalogue"]> => call(base, "get", "/v1/catalogue");
 
+/** Returns the configured places. */
+export const places = (base: Base): Promise<Schemas["PlaceList"]> => call(base, "get", "/v1/places");
+
 /** Returns the options that the agent of a running session offers. */
 export const options = (base: Base, id: string): Promise<Schemas["OptionsView"]> =>
   call(base, "get", session(id, "/options"));

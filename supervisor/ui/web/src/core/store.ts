@@ -250,9 +250,9 @@ export function grouped(
   const words = filter.text.toLowerCase().split(/\s+/).filter(Boolean);
   const groups = new Map<Group, SessionBrief[]>(GROUPS.map((name) => [name, []]));
   for (const brief of all) {
-    const { id, name, directory, agent, phase, labels } = brief;
+    const { id, name, directory, agent, place, phase, labels } = brief;
     const pairs = Object.entries(labels ?? {}).map(([key, value]) => `${key}=${value}`);
-    const where = [id, name, directory, agent, phase, title(brief), ...pairs].join("\n").toLowerCase();
+    const where = [id, name, directory, agent, place, phase, title(brief), ...pairs].join("\n").toLowerCase();
     if (!words.every((word) => where.includes(word))) continue;
     if (filter.label !== "" && !matches(labels ?? {}, filter.label)) continue;
     groups.get(group(brief))!.push(brief);

@@ -12,6 +12,7 @@ import { AgentFields, OtherOptions, useAgents, useOffer } from "./create/agent";
 import { Directory } from "./create/directory";
 import { Choice, TextField, type Form } from "./create/fields";
 import { Files, useFiles } from "./create/files";
+import { Place } from "./create/place";
 import { Requirements } from "./create/requirements";
 import { refusal } from "./why/panel";
 import { ProblemView } from "./problem";
@@ -29,6 +30,7 @@ const BLAMED: Partial<Record<string, keyof Draft>> = {
   "no-such-directory": "directory",
   "directory-silent": "directory",
   "no-such-agent": "agent",
+  "no-such-place": "place",
   "no-such-prerequisite": "requires",
   "name-taken": "name",
 };
@@ -121,6 +123,7 @@ function FormView({ hosts, host, draft, change, created, cancelled }: FormProps)
       )}
       <Directory form={form} host={host} />
       <AgentFields form={form} agents={agents} offer={offer} />
+      <Place form={form} host={host} />
       <Prompt form={form} paste={chosen.add} />
       <Files ids={ids} chosen={chosen} />
       <More form={form} host={host} agent={agent} offer={offer} />

@@ -6,6 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { call, session as path, type SessionView } from "../core/api";
 import { attention, isOver } from "../core/groups";
 import type { Host } from "../core/login";
+import { placeWords } from "../core/place";
 import { fragment, go } from "../core/route";
 import { short } from "../core/text";
 import { texts } from "../texts";
@@ -78,6 +79,7 @@ function Facts({ session }: { session: SessionView | undefined }): VNode | null 
     status.model,
     status.mode,
     spec.directory,
+    status.place ? texts.at(placeWords(status.place, texts.places)) : undefined,
     used ? texts.head.tokens(used, size) : undefined,
     status.cost ? texts.head.cost(status.cost.amount, status.cost.currency) : undefined,
     status.progress ? texts.head.progress(status.progress.message, status.progress.percent) : undefined,

@@ -128,6 +128,11 @@ function Row({ host, brief, isOpen }: { host: Host; brief: SessionBrief; isOpen:
         )}
         <span class="where">
           {brief.agent && <span>{visible(brief.agent)}</span>}
+          {brief.place && (
+            <span class="place">
+              <bdi>{short(texts.at(brief.place))}</bdi>
+            </span>
+          )}
           <span class="directory" title={visible(brief.directory)}>
             <bdi>{visible(brief.directory)}</bdi>
           </span>

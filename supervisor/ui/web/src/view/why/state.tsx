@@ -3,8 +3,9 @@ import type { VNode } from "preact";
 
 import type { Schemas, SessionView } from "../../core/api";
 import { failureRemedy } from "../../core/failure";
+import { placeFacts } from "../../core/place";
 import { visible } from "../../core/text";
-import { why } from "../../texts";
+import { texts, why } from "../../texts";
 import { Remedy, Words } from "../copy";
 import { When } from "./time";
 
@@ -26,7 +27,7 @@ export function needsLook({ type, status }: Pick<Condition, "type" | "status">):
 
 /** Content of the panel of the state. */
 export function State({ view }: { view: SessionView }): VNode {
-  const { conditions, degraded, launches, message, phase } = view.status;
+  const { conditions, degraded, launches, message, phase, place } = view.status;
   const cure = failureRemedy(view);
   const open = conditions.filter(needsLook);
   const fine = conditions.filter((condition) => !needsLook(condition));
@@ -43,6 +44,7 @@ export function State({ view }: { view: SessionView }): VNode {
           <dt>{why.state.launches}</dt>
           <dd>{launches}</dd>
         </div>
+        {place && <Place place={place} />}
       </dl>
       {cure !== undefined && <Remedy text={cure} />}
       {degraded && degraded.length > 0 && (
@@ -65,6 +67,29 @@ export function State({ view }: { view: SessionView }): VNode {
           <Conditions conditions={fine} />
         </details>
       )}
+    </>
+  );
+}
+
+/** The place of the last agent: its state, the words of its engine, and the machine there. */
+function Place({ place }: { place: Schemas["PlaceView"] }): VNode {
+  return (
+    <>
+      <div data-fact="place">
+        <dt>{why.state.place}</dt>
+        <dd>
+          <bdi>{visible(place.name)}</bdi>{" "}
+          <span class="badge">{texts.places[place.state] ?? visible(place.state)}</span>
+        </dd>
+      </div>
+      {placeFacts(place).map(([name, value]) => (
+        <div key={name} data-fact={`place-${name}`}>
+          <dt>{why.state.ofPlace[name]}</dt>
+          <dd>
+            <bdi>{visible(value)}</bdi>
+          </dd>
+        </div>
+      ))}
     </>
   );
 }
