@@ -31,6 +31,8 @@ const QUIET: u64 = 20;
 const MESSAGE: usize = 3;
 /// Width from which the list shows the messages of sessions.
 const WIDE: usize = 120;
+/// Smallest and largest width of the column of places.
+const PLACE: (usize, usize) = (4, 16);
 
 /// Styles of the view.
 #[derive(Clone, Copy)]
@@ -227,6 +229,7 @@ fn list(top: &Top, rows: &[Row<'_>], area: Rect, theme: Theme) -> (usize, Vec<(L
         first = at + 1 - height;
     }
     let shown = rows.iter().enumerate().skip(first).take(height);
+    let places = place_width(rows, width);
     let lines = shown.map(|(row, content)| match content {
         Row::Title(group, count) => {
             let style = if *group == Group::NeedsYou { theme.need() } else { Theme::bold() };
@@ -234,7 +237,7 @@ fn list(top: &Top, rows: &[Row<'_>], area: Rect, theme: Theme) -> (usize, Vec<(L
         }
         Row::Session(group, brief) => {
             let is_selected = row == at;
-            let line = session(*group, brief, is_selected, width, theme);
+            let line = session(*group, brief, is_selected, Widths { all: width, places }, theme);
             (line, if is_selected { Theme::bar() } else { Style::new() })
         }
         Row::Empty(text) => (Line::raw((*text).to_owned()), Style::new()),
@@ -242,17 +245,41 @@ fn list(top: &Top, rows: &[Row<'_>], area: Rect, theme: Theme) -> (usize, Vec<(L
     (first, lines.collect())
 }
 
-/// Returns the line of a session: marks, name, state, agent, directory and, on a wide screen, the message.
-fn session(group: Group, brief: &SessionBrief, is_selected: bool, width: usize, theme: Theme) -> Line<'static> {
+/// Returns the width of the column of places with its space. It is 0 if no session of the list is on a place.
+fn place_width(rows: &[Row<'_>], width: usize) -> usize {
+    let names = rows.iter().filter_map(|row| match row {
+        Row::Session(_, brief) => brief.place.as_deref(),
+        Row::Title(..) | Row::Empty(_) => None,
+    });
+    let longest = names.map(|name| painted::width(&one(name))).max();
+    longest.map_or(0, |longest| 1 + longest.clamp(PLACE.0, (width / 10).clamp(PLACE.0, PLACE.1)))
+}
+
+/// Widths of the lines of the list.
+#[derive(Clone, Copy)]
+struct Widths {
+    all: usize,
+    /// Column of places with its space, or 0 without the column.
+    places: usize,
+}
+
+/// Returns the line of a session: marks, name, state, agent, place, directory and, on a wide screen, the message.
+fn session(group: Group, brief: &SessionBrief, is_selected: bool, widths: Widths, theme: Theme) -> Line<'static> {
+    let Widths { all: width, places } = widths;
     let mark = if is_selected { '>' } else { ' ' };
     let need = if attention(brief).is_some() { '!' } else { ' ' };
     let (name, words) = ((width / 5).clamp(8, 24), (width * 2 / 5).clamp(8, 34));
     let agent = brief.agent.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
-    let left = width.saturating_sub(2 + name + 1 + words + 1 + 10 + 1);
+    let left = width.saturating_sub(2 + name + 1 + words + 1 + 10 + places + 1);
+    let place = if places > 0 {
+        format!(" {}", cell(brief.place.as_deref().unwrap_or_default(), places - 1, Cut::End))
+    } else {
+        String::new()
+    };
     let message = brief.message.as_deref().filter(|_| width >= WIDE);
     let directory = if message.is_some() { left / 2 } else { left };
     let mut text = format!(
-        "{mark}{need}{} {} {} {}",
+        "{mark}{need}{} {} {}{place} {}",
         cell(&label(brief), name, Cut::End),
         cell(&state(brief), words, Cut::End),
         cell(&agent, 10, Cut::End),
@@ -268,8 +295,9 @@ fn session(group: Group, brief: &SessionBrief, is_selected: bool, width: usize, 
 
 /// Returns the line above the conversation: the session, and the state of its connection.
 fn talk_title(top: &mut Top, width: usize) -> Line<'static> {
-    let selected = top.sessions.selected().map(|brief| (label(brief), state(brief)));
-    let (Some((label, state)), Some(followed)) = (selected, &mut top.followed) else { return Line::raw("") };
+    let selected = top.sessions.selected().map(|brief| (label(brief), state(brief), brief.place.clone()));
+    let (Some((label, state, place)), Some(followed)) = (selected, &mut top.followed) else { return Line::raw("") };
+    let place = place.map(|place| format!(" · on {}", one(&place))).unwrap_or_default();
     let is_at_end = followed.transcript().is_at_end();
     let link = match &followed.link {
         follow::Link::Opening => "opening".to_owned(),
@@ -284,7 +312,7 @@ fn talk_title(top: &mut Top, width: usize) -> Line<'static> {
         number => format!(" · {number} queued"),
     };
     let title = followed.title().map(|title| format!(" · {}", one(title))).unwrap_or_default();
-    let left = format!(" {} · {state}{queued}{title}", one(&label));
+    let left = format!(" {} · {state}{place}{queued}{title}", one(&label));
     // The connection is never cut for a long title.
     let link = format!("{link} ");
     let room = width.saturating_sub(painted::width(&link) + 1);

@@ -159,7 +159,8 @@ impl Filter {
             return true;
         }
         let mut text = format!("{} {} {}", brief.id, label(brief), state(brief));
-        for part in [brief.agent.as_ref().map(ToString::to_string), brief.message.clone()].into_iter().flatten() {
+        let agent = brief.agent.as_ref().map(ToString::to_string);
+        for part in [agent, brief.place.clone(), brief.message.clone()].into_iter().flatten() {
             text.push(' ');
             text.push_str(&part);
         }
@@ -185,6 +186,7 @@ mod tests {
         serde_json::from_value(json!({
             "id": id, "directory": format!("/src/{id}"), "phase": phase, "conditions": conditions,
             "labels": { "team": if id < "c" { "web" } else { "core" } },
+            "place": (id == "d").then_some("farm"),
         }))
         .unwrap()
     }
@@ -255,6 +257,7 @@ mod tests {
             ("team=web IDLE", &["b"]),
             ("question", &["c"]),
             ("/src/d", &["d"]),
+            ("Farm", &["d"]),
             ("team=core busy", &["c", "d"]),
             ("nothing", &[]),
             ("  ", &["c", "d", "b", "a"]),

@@ -116,6 +116,23 @@ async fn the_groups_have_titles_counts_and_marks_without_any_colour() {
 }
 
 #[tokio::test]
+async fn sessions_on_a_place_have_its_name_in_a_column_and_above_the_conversation() {
+    let mut top = top(PLAIN);
+    top.update(Update::All(five()));
+    talk(&mut top, &[]);
+    assert!(!drawn(&mut top, 80, 24).iter().any(|row| row.contains("farm")));
+    top.update(Update::Changed(Box::new(brief("a", "busy", &json!({ "place": "farm" })))));
+    for (columns, rows) in [(80, 24), (200, 60)] {
+        let shown = drawn(&mut top, columns, rows);
+        let row = |id: &str| shown.iter().find(|row| row.contains(&format!("/src/{id}"))).unwrap();
+        let cells = |id: &str| row(id).split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(cells("a"), [">", "a", "busy", "claude", "farm", "/src/a"], "{shown:#?}");
+        assert_eq!(row("a").find("/src"), row("b").find("/src"), "{shown:#?}");
+        assert!(shown.iter().any(|row| row.starts_with(" a · busy · on farm · Fix the")), "{shown:#?}");
+    }
+}
+
+#[tokio::test]
 async fn a_selected_session_is_always_on_the_screen() {
     let mut top = top(PLAIN);
     top.update(Update::All((0..100).map(|n| brief(&format!("s{n:02}"), "idle", &json!({}))).collect()));
