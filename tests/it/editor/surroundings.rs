@@ -124,3 +124,22 @@ async fn the_servers_of_an_editor_reach_the_agent_without_those_that_have_secret
     }
     assert_eq!(session.view().await.generation, generation);
 }
+
+#[tokio::test]
+async fn the_sessions_of_an_editor_run_on_the_place_of_the_command() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| config + &crate::place_check::places());
+    daemon.run().await;
+    let mut editor = Editor::named(&daemon, "test", &["--place", "near"]).await;
+    let opened = editor.ask("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
+    let id = opened["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{opened}")).to_owned();
+    editor.turn(&id, "say there").await;
+    assert_eq!(editor.texts().concat(), "there");
+    let view = handle(&daemon, &id).view().await;
+    assert_eq!(view.spec.place.as_deref(), Some("near"));
+    assert_eq!(view.status.place.expect("the agent runs there").name, "near");
+
+    let mut editor = Editor::named(&daemon, "test", &["--place", "moon"]).await;
+    let refused = editor.ask("session/new", json!({ "cwd": daemon.work(), "mcpServers": [] })).await;
+    assert!(refused["error"]["message"].as_str().unwrap().contains("no place \"moon\""), "{refused}");
+}

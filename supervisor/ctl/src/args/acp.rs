@@ -9,6 +9,7 @@ pub(super) const EXAMPLES: &str = "\
 Examples (the command that an editor starts):
   agentctl acp                        the default agent
   agentctl acp --agent claude --wait  another agent; wait for prerequisites
+  agentctl acp --place farm           on another machine, see `agentctl place ls`
   agentctl acp -- opencode acp        any program that speaks ACP";
 
 #[derive(Debug, Args)]
@@ -32,6 +33,10 @@ pub(crate) struct AcpArgs {
     /// Isolation of the agents of new sessions; by default as the agent is configured, and never less than that
     #[arg(long, value_enum)]
     pub(crate) isolation: Option<IsolationArg>,
+    /// Place on which the agents of new sessions run, see `agentctl place ls`, or `here` for this machine; by default
+    /// as configured
+    #[arg(long, value_name = "NAME")]
+    pub(crate) place: Option<String>,
     #[command(flatten)]
     pub(crate) terms: TermsArgs,
     /// A program that speaks the Agent Client Protocol on stdin and stdout, instead of a configured agent

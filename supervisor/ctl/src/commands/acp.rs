@@ -25,6 +25,7 @@ pub(super) async fn acp(context: &Context, args: AcpArgs) -> Result<u8, Error> {
             IsolationArg::None => Isolation::None,
             IsolationArg::Guard => Isolation::Guard,
         }),
+        place: args.place,
         ..SessionSpec::new("")
     };
     let options = Options { spec, terms: args.terms.into() };
