@@ -1,5 +1,7 @@
 //! The list and the check of places, and specifications that a place cannot fulfil.
 
+use std::time::{Duration, Instant};
+
 use agentd_api::Code;
 use agentd_api::place::{PlaceCheck, PlaceList, PlaceSummary};
 use serde_json::{Value, json};
@@ -74,6 +76,21 @@ async fn a_check_names_the_step_that_failed() {
     assert_eq!(answer.problem().code, Code::NoSuchPlace);
     let (status, _, error) = ctl(&daemon, &["place", "check", "moon"]).await.parts();
     assert!(status != Some(0) && error.contains("agentctl place ls"), "{error}");
+}
+
+#[tokio::test]
+async fn a_check_ends_at_the_time_limit_of_its_caller() {
+    let mut daemon = Daemon::prepare();
+    daemon.configure(|config| config + "\n[places.silent]\nkind = \"command\"\nclient = [\"/bin/sleep\", \"1000\"]\n");
+    daemon.run().await;
+    let begun = Instant::now();
+    let (status, out, error) = ctl(&daemon, &["place", "check", "silent", "--timeout", "500ms"]).await.parts();
+    assert_eq!(status, Some(1), "{out}{error}");
+    assert!(out.contains("answer   FAILED"), "{out}");
+    // Without the option, a place has a minute.
+    assert!(begun.elapsed() < Duration::from_secs(50), "{:?}", begun.elapsed());
+    let (status, _, error) = ctl(&daemon, &["place", "check", "silent", "--timeout", "11m"]).await.parts();
+    assert!(status != Some(0) && error.contains("from 0 to 600 seconds"), "{error}");
 }
 
 #[tokio::test]

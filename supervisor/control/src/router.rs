@@ -270,6 +270,7 @@ fn waits(call: &Call) -> bool {
         Call::CreateSession { wait, .. }
         | Call::Resume { wait, .. }
         | Call::Stop { wait, .. }
+        | Call::CheckPlace { wait, .. }
         | Call::Drain { wait }
         | Call::BeginDrain { wait }
         | Call::UndoDrain { wait }

@@ -358,8 +358,9 @@ routes! {
     CheckPrerequisite = Post "/v1/prerequisites/" name "/check" (CheckRequest) => 200 Document(CheckReport);
     /// Lists the places of the configuration with the number of sessions on each.
     Places = Get "/v1/places" => 200 Document(PlaceList);
-    /// Reaches a place and starts agentd-keeper there, and reports each step. Starts no agent.
-    CheckPlace = Post "/v1/places/" name "/check" => 200 Document(PlaceCheck);
+    /// Starts agentd-keeper on a place, without an agent, and reports each step. The place has the time `wait` for its
+    /// answer, or one minute.
+    CheckPlace = Post "/v1/places/" name "/check" { wait: Wait } => 200 Document(PlaceCheck);
     /// Shows the changes that a reload would make, and changes nothing.
     ForeseeReload = Get "/v1/reload" => 200 Document(ReloadView);
     /// Reads the configuration again and puts the configuration in force. With `dry_run` changes nothing.

@@ -8,7 +8,7 @@ use agentd_api::drain::DrainView;
 use agentd_api::place::{PlaceCheck, PlaceList};
 use agentd_api::plugin::{PluginList, PluginView, ReloadView};
 use agentd_api::prerequisite::{CheckReport, CheckRequest, PrerequisiteList};
-use agentd_api::route::call;
+use agentd_api::route::{Within, call};
 use agentd_api::status::VersionView;
 use agentd_api::{Call, SessionId};
 
@@ -48,9 +48,11 @@ impl Client {
         self.ask(call::Places {}).await
     }
 
-    /// Checks whether an agent can run on a place; the time limit covers a place that does not answer.
-    pub async fn check_place(&self, name: &str) -> Result<Document<PlaceCheck>, Error> {
-        self.ask_for(call::CheckPlace { name: name.to_owned() }, Duration::from_mins(2)).await
+    /// Checks whether an agent can run on a place. The place has this time for its answer, or one minute.
+    pub async fn check_place(&self, name: &str, limit: Option<Duration>) -> Result<Document<PlaceCheck>, Error> {
+        let call = call::CheckPlace { name: name.to_owned(), wait: limit.map(Within) };
+        // The other steps take time too.
+        self.ask_for(call, limit.unwrap_or(Duration::from_mins(1)) + Duration::from_mins(1)).await
     }
 
     /// Reloads the configuration; the time limit covers the compilation of changed plugins.

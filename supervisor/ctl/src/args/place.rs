@@ -1,5 +1,6 @@
 //! Defines the commands for places.
 
+use agentd_api::quantity::Time;
 use clap::Subcommand;
 
 #[derive(Debug, Clone, Subcommand)]
@@ -14,5 +15,8 @@ pub(crate) enum PlaceCommand {
         /// Name of the place
         #[arg(value_name = "NAME")]
         place: String,
+        /// Time limit of the place for its answer, at most 10m; a launch can wait longer in the queue of its engine
+        #[arg(long, value_name = "TIME", default_value = "1m")]
+        timeout: Time,
     },
 }

@@ -1,5 +1,7 @@
 //! Implements `agentctl place`.
 
+use std::time::Duration;
+
 use agentd_api::place::{PlaceCheck, PlaceList};
 use agentd_screen::table::{Cut, Table};
 use agentd_screen::terminal::Screen;
@@ -7,6 +9,9 @@ use agentd_screen::terminal::Screen;
 use super::{Context, print};
 use crate::args::place::PlaceCommand;
 use crate::error::{Error, exit};
+
+/// Time limit of an answer without `--timeout`, in this program and in the daemon.
+const DEFAULT: Duration = Duration::from_mins(1);
 
 pub(super) async fn place(context: &Context, command: PlaceCommand) -> Result<u8, Error> {
     match command {
@@ -18,8 +23,10 @@ pub(super) async fn place(context: &Context, command: PlaceCommand) -> Result<u8
             Context::table(&table(&list.value, Screen::stdout()))?;
             Ok(0)
         }
-        PlaceCommand::Check { place } => {
-            let checked = context.client.check_place(&place).await?;
+        PlaceCommand::Check { place, timeout } => {
+            // A daemon of an earlier version knows only the default.
+            let limit = Some(timeout.0).filter(|limit| *limit != DEFAULT);
+            let checked = context.client.check_place(&place, limit).await?;
             if context.json {
                 context.print_document(&checked.raw)?;
             } else {

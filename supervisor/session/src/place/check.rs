@@ -18,7 +18,7 @@ use async_recursion::async_recursion as boxed;
 use super::SessionPlace;
 use crate::Sessions;
 
-/// Time limit of the answer of a place.
+/// Time limit of the answer of a place, unless the caller sets another limit.
 const ANSWERS: Duration = Duration::from_mins(1);
 /// Time limit of a look at the program of the client, which may be on a network file system.
 const FOUND: Duration = Duration::from_secs(5);
@@ -40,16 +40,16 @@ impl Sessions {
         PlaceList { places: generation.places().values().map(|place| summary(place)).collect() }
     }
 
-    /// Checks whether an agent can run on a place.
+    /// Checks whether an agent can run on a place. `limit` is the time of the place for its answer.
     ///
     /// # Errors
     ///
     /// The place is not configured. Every other failure is a step of the result.
     #[boxed]
-    pub async fn check_place(&self, name: &str) -> Result<PlaceCheck, Problem> {
+    pub async fn check_place(&self, name: &str, limit: Option<Duration>) -> Result<PlaceCheck, Problem> {
         let generation = self.generations().now();
         let place = generation.places().get(name).ok_or_else(|| no_such_place(name))?;
-        Ok(place.check().await)
+        Ok(place.check(limit.unwrap_or(ANSWERS)).await)
     }
 }
 
@@ -76,14 +76,14 @@ impl Steps {
 impl SessionPlace {
     /// Reaches the place and reports each step. A failed version or query of states does not end the check, because an
     /// agent may run nevertheless.
-    async fn check(&self) -> PlaceCheck {
+    async fn check(&self, limit: Duration) -> PlaceCheck {
         let mut steps = Steps::default();
-        let host = self.reach(&mut steps).await;
+        let host = self.reach(&mut steps, limit).await;
         let ok = steps.0.iter().all(|step| step.ok);
         PlaceCheck { place: self.place.name.clone(), ok, steps: steps.0, host }
     }
 
-    async fn reach(&self, steps: &mut Steps) -> Option<PlaceHost> {
+    async fn reach(&self, steps: &mut Steps, limit: Duration) -> Option<PlaceHost> {
         let begun = Instant::now();
         let program = self.program().await;
         if !steps.add("program", begun, program.map(|path| path.display().to_string())) {
@@ -104,7 +104,7 @@ impl SessionPlace {
             steps.add("states", begun, counted);
         }
         let begun = Instant::now();
-        let answer = self.answer().await;
+        let answer = self.answer(limit).await;
         let text = answer.as_ref().map(described).map_err(Clone::clone);
         steps.add("answer", begun, text);
         let host = answer.ok()?;
@@ -128,8 +128,8 @@ impl SessionPlace {
 
     /// Starts the client and asks agentd-keeper on the place for its host. The engine's state of the start is the
     /// reason if the place does not answer.
-    async fn answer(&self) -> Result<PlaceHost, String> {
-        let deadline = Instant::now() + ANSWERS;
+    async fn answer(&self, limit: Duration) -> Result<PlaceHost, String> {
+        let deadline = Instant::now() + limit;
         let asking = self.machine.host(deadline);
         tokio::pin!(asking);
         let mut last = None;
