@@ -191,6 +191,11 @@ impl Directories {
         self.state.join("hooks")
     }
 
+    /// Returns the directory with the words in the names of looks on places.
+    pub fn looks(&self) -> PathBuf {
+        self.state.join("looks")
+    }
+
     /// Returns the path of the log file.
     pub fn log_file(&self) -> PathBuf {
         self.state.join("agentd.log")

@@ -21,6 +21,7 @@ use crate::draining::DrainState;
 pub use crate::facts::FactsPermits;
 use crate::launch::Launcher;
 use crate::mcp;
+use crate::place::looks::LookWords;
 use crate::pulse::Pulses;
 use crate::repositories::RepositoryPermits;
 use crate::view_changes::ViewChanges;
@@ -62,6 +63,8 @@ pub struct Daemon {
     pub(crate) answers: Semaphore,
     /// Counter of the changes of published views.
     pub(crate) view_changes: Arc<ViewChanges>,
+    /// Words in the names of looks on places.
+    pub(crate) looks: Arc<LookWords>,
     /// The agents that are kept warm for later sessions.
     pub warm: Arc<WarmAgents>,
     /// The host of all plugins.
@@ -99,6 +102,7 @@ impl Daemon {
             launcher: Arc::new(Launcher::new(start.manager, programs.keeper.clone())),
             machine: Machine::new(programs.keeper.clone()),
             host: Arc::new(HostOnce::new(directories.compiled_plugins(), programs.daemon.clone(), observer)),
+            looks: Arc::new(LookWords::new(directories.looks())),
             metrics,
             disk: OnceLock::new(),
             at_start: Arc::new(read),

@@ -10,6 +10,7 @@ use agentd_api::Body;
 use agentd_api::event::PlaceState;
 use agentd_api::place::PlaceView;
 use agentd_api::session::{Condition, ConditionStatus, ConditionType, Phase, RestartPolicy, SessionSpec, SessionView};
+use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::harness::container::{IMAGE, Podman};
@@ -238,6 +239,47 @@ async fn a_killed_client_and_a_killed_keeper_leave_no_agent_and_the_session_star
         assert!(remembered.contains("say first"), "{program}: {remembered}");
     }
     session.stop().await;
+    slurm_.empty().await;
+}
+
+/// Returns the names of the looks that are queued or run.
+fn looks(slurm: &Slurm) -> Vec<String> {
+    let jobs = slurm.jobs();
+    let names = jobs.lines().filter_map(|job| job.split_whitespace().nth(1));
+    names.filter(|name| name.starts_with("agentd-look-")).map(str::to_owned).collect()
+}
+
+#[tokio::test]
+async fn a_look_of_a_killed_daemon_is_swept_and_that_of_another_daemon_is_not() {
+    let Some(slurm_) = Slurm::boot(Options::default()).await else { return };
+    // A foreign job holds the licence, so each look waits. Its name is that of another daemon's look.
+    let foreign = "agentd-look-aaaaaaaaaaaa-1";
+    let mut holder = slurm_.srun(0);
+    holder.args(["--licenses=flexlm", "--job-name", foreign, "/bin/sleep", "1000"]);
+    let mut holder = holder.spawn().unwrap();
+    until("the holder runs", || slurm_.jobs().contains(&format!("{foreign} RUNNING"))).await;
+
+    let mut daemon = daemon(&format!("{}\nlicenses = [\"flexlm:1\"]", slurm(&slurm_))).await;
+    let client = daemon.client.clone();
+    let check = tokio::spawn(async move { client.call("POST", "/v1/places/farm/check", "").await });
+    until("the look is queued", || looks(&slurm_).len() == 2).await;
+    let own = looks(&slurm_).into_iter().find(|name| name != foreign).unwrap();
+    // As by the end of its unit: no process is left that could cancel the job.
+    let left = process::of(daemon.root());
+    check.abort();
+    process::signal_each(&left, Signal::SIGSTOP);
+    process::signal_each(&left, Signal::SIGKILL);
+    daemon.kill9();
+    process::gone(&left).await;
+    assert!(looks(&slurm_).contains(&own), "the engine still has it: {}", slurm_.jobs());
+
+    daemon.run().await;
+    until("the look is swept", || !looks(&slurm_).contains(&own)).await;
+    assert_eq!(looks(&slurm_), [foreign]);
+    let stored = daemon.state().join("looks/farm");
+    until("the look is forgotten", || std::fs::read_dir(&stored).unwrap().next().is_none()).await;
+    holder.kill().unwrap();
+    holder.wait().unwrap();
     slurm_.empty().await;
 }
 

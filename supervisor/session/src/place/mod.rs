@@ -6,6 +6,7 @@
 
 mod check;
 pub(crate) mod engine;
+pub(crate) mod looks;
 pub(crate) mod terms;
 mod watch;
 
@@ -13,8 +14,8 @@ pub use watch::watch;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use agentd_api::event::PlaceHost;
@@ -31,6 +32,7 @@ use agentd_prerequisite::{CheckResources, Prerequisites};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
+use self::looks::LookWords;
 use crate::daemon::Daemon;
 
 /// Time that a place has to tell its host, if no queue delays it.
@@ -87,8 +89,10 @@ pub(crate) enum PlaceError {
 #[derive(Debug)]
 struct Lines {
     place: Place,
-    /// Word in the names of lines that belong to no session. It differs among daemons.
+    /// Word in the names of lines that belong to no session.
     word: String,
+    words: Arc<LookWords>,
+    is_stored: Once,
     next: AtomicU64,
 }
 
@@ -125,12 +129,26 @@ impl Lines {
 
     /// Makes the line of a role that belongs to no session.
     fn next(&self) -> PlaceLine {
+        self.store_word();
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
         self.of(&self.word, number, Path::new("/")).unwrap_or_else(|error| {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot build the line to a place");
             // A line without a client fails with the name of the place.
             PlaceLine { place: self.place.name.to_string(), ..PlaceLine::default() }
         })
+    }
+
+    /// Stores the word before the first line with it. An engine without states needs no word, because nothing is left
+    /// there.
+    fn store_word(&self) {
+        let store = || {
+            if let Err(error) = self.words.store(self.place.name.as_str(), &self.word) {
+                tracing::warn!(%error, place = %self.place.name, "cannot store the word in the names of looks");
+            }
+        };
+        if self.place.status().is_some() {
+            self.is_stored.call_once(store);
+        }
     }
 
     fn environment(&self) -> Vec<Variable> {
@@ -144,7 +162,9 @@ impl SessionPlace {
     /// Creates the services of a place. `options` are those of this machine.
     pub(crate) fn new(place: Place, config: &Config, daemon: &Daemon, options: SnapshotOptions) -> Self {
         let lines = Arc::new(Lines {
-            word: format!("look-{}", SessionId::random()),
+            word: daemon.looks.next(),
+            words: Arc::clone(&daemon.looks),
+            is_stored: Once::new(),
             place: place.clone(),
             next: AtomicU64::new(0),
         });
@@ -165,6 +185,11 @@ impl SessionPlace {
             ready: OnceCell::new(),
             loaded: OnceCell::new(),
         }
+    }
+
+    /// Returns the words of this daemon's looks, and of those before.
+    pub(crate) fn looks(&self) -> &Arc<LookWords> {
+        &self.lines.words
     }
 
     /// Returns the name of the place.

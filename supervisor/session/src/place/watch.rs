@@ -9,6 +9,8 @@
 //! listed as ended, or unknown    ► place.changed ended, with the engine's reason
 //! listed without an agent here   ► swept by its name
 //! ```
+//!
+//! Looks of earlier daemons ([`super::looks`]) are swept too. At the start of the daemon, the engine is asked for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -55,6 +57,48 @@ struct Known {
     is_silent: bool,
     /// Whether what earlier daemons left behind was looked for.
     is_swept: bool,
+    /// Looks of earlier daemons, once they were read.
+    earlier: Option<Earlier>,
+}
+
+/// Looks of earlier daemons that the engine may still have.
+#[derive(Debug)]
+struct Earlier {
+    words: BTreeSet<String>,
+    /// Time from which the engine lists each look that it has.
+    settled: Instant,
+}
+
+impl Earlier {
+    /// Reads the words of earlier daemons.
+    async fn read(place: &SessionPlace) -> Self {
+        let (words, name) = (Arc::clone(place.looks()), place.name().to_owned());
+        let read = agentd_host::work::blocking(move || words.earlier(&name)).await;
+        let words = match read {
+            Ok(Ok(words)) => words,
+            Ok(Err(error)) => {
+                tracing::warn!(%error, place = place.name(), "cannot read the looks of earlier daemons");
+                BTreeSet::new()
+            }
+            Err(_) => BTreeSet::new(),
+        };
+        Self { words, settled: Instant::now() + NEW.unsigned_abs() }
+    }
+
+    /// Forgets the looks from which the engine lists nothing.
+    async fn forget(&mut self, place: &SessionPlace, states: &[EngineState]) {
+        if self.words.is_empty() || Instant::now() < self.settled {
+            return;
+        }
+        let is_listed = |state: &&EngineState| !state.is_ended();
+        let listed = states.iter().filter(is_listed).filter_map(|state| session_and_launch(&state.name));
+        let listed: BTreeSet<&str> = listed.map(|(word, _)| word).collect();
+        let gone: Vec<String> = self.words.iter().filter(|word| !listed.contains(word.as_str())).cloned().collect();
+        self.words.retain(|word| listed.contains(word.as_str()));
+        let (words, name) = (Arc::clone(place.looks()), place.name().to_owned());
+        let forget = move || gone.iter().for_each(|word| words.forget(&name, word));
+        let _ = agentd_host::work::blocking(forget).await;
+    }
 }
 
 /// A launch of a session on a place.
@@ -149,7 +193,12 @@ impl Known {
             was_used |= view.status.place.as_ref().is_some_and(|placed| placed.name == place.name());
         });
         launches.retain(|launch| launch.is_running || !self.asked.contains(&launch.name));
-        let leaves_behind = !self.left.is_empty() || (was_used && !self.is_swept && sessions.is_whole());
+        if self.earlier.is_none() {
+            self.earlier = Some(Earlier::read(place).await);
+        }
+        let has_earlier = self.earlier.as_ref().is_some_and(|earlier| !earlier.words.is_empty());
+        let has_left = !self.left.is_empty() || has_earlier;
+        let leaves_behind = has_left || (was_used && !self.is_swept && sessions.is_whole());
         if launches.is_empty() && !leaves_behind {
             return;
         }
@@ -180,6 +229,9 @@ impl Known {
         if sessions.is_whole() {
             self.sweep(place, sessions, &states).await;
             self.is_swept = true;
+            if let Some(earlier) = &mut self.earlier {
+                earlier.forget(place, &states).await;
+            }
         }
     }
 
@@ -241,17 +293,20 @@ impl Known {
         })
     }
 
-    /// Removes launches of this daemon's sessions that have no agent here. Launches of other sessions may belong to
-    /// another daemon.
+    /// Removes launches of this daemon's sessions that have no agent here, and looks of earlier daemons. All others may
+    /// belong to another daemon.
     async fn sweep(&mut self, place: &SessionPlace, sessions: &Sessions, states: &[EngineState]) {
         let now = Instant::now();
         let mut left = BTreeMap::new();
         for state in states.iter().filter(|state| !state.is_ended()) {
             let Some((session, number)) = session_and_launch(&state.name) else { continue };
-            let Some(known) = session.parse().ok().and_then(|id| sessions.known(&id)) else { continue };
-            let view = known.view();
-            let may_run = known.may_run() && view.status.launches == number;
-            if may_run {
+            let is_earlier = self.earlier.as_ref().is_some_and(|earlier| earlier.words.contains(session));
+            let known = session.parse().ok().and_then(|id| sessions.known(&id));
+            let is_left = match known {
+                Some(known) => !(known.may_run() && known.view().status.launches == number),
+                None => is_earlier,
+            };
+            if !is_left {
                 continue;
             }
             // A launch that ends just now is listed for a moment. A job on a lost node is listed for minutes.
