@@ -168,7 +168,9 @@ fn described(facts: EngineState, state: &str, exit: Option<i64>, is_out_of_memor
         _ => return facts.unknown(state),
     };
     if known != PlaceState::Ended {
-        return EngineState { state: Some(known), ..facts };
+        // The engine removes a container after its end.
+        let is_of_program = state.eq_ignore_ascii_case("removing");
+        return EngineState { state: Some(known), is_of_program, ..facts };
     }
     let reason = if is_out_of_memory { "OOMKilled" } else { "Exited" };
     let code = exit.map(|code| format!(" with exit code {code}")).unwrap_or_default();
@@ -178,7 +180,8 @@ fn described(facts: EngineState, state: &str, exit: Option<i64>, is_out_of_memor
     } else {
         format!("the container ended{code}{error}")
     };
-    EngineState { state: Some(known), reason: some(reason), message: Some(message), ..facts }
+    let is_of_program = !is_out_of_memory;
+    EngineState { state: Some(known), reason: some(reason), message: Some(message), is_of_program, ..facts }
 }
 
 /// Reports whether the text is a mount: `SOURCE:TARGET[:OPTIONS]` with absolute paths.

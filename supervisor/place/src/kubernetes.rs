@@ -238,6 +238,9 @@ fn ended(facts: EngineState, status: &Value, terminated: &Value) -> EngineState 
     let of_pod = text(&status["reason"]);
     let of_container = text(&terminated["reason"]);
     let is_of_engine = disrupted.is_some() || of_pod.as_deref().is_some_and(|reason| OF_CLUSTER.contains(&reason));
+    let is_of_program = of_pod.is_none()
+        && disrupted.is_none()
+        && of_container.as_deref().is_some_and(|reason| matches!(reason, "Completed" | "Error"));
     let reason = of_pod.or(disrupted.and_then(|condition| text(&condition["reason"]))).or(of_container);
     let detail = text(&status["message"])
         .or(disrupted.and_then(|condition| text(&condition["message"])))
@@ -248,7 +251,7 @@ fn ended(facts: EngineState, status: &Value, terminated: &Value) -> EngineState 
         (None, Some(code)) => format!("the container ended with exit code {code}"),
         (None, None) => "the pod has ended".to_owned(),
     };
-    EngineState { state: Some(PlaceState::Ended), reason, message: Some(message), is_of_engine, ..facts }
+    EngineState { state: Some(PlaceState::Ended), reason, message: Some(message), is_of_engine, is_of_program, ..facts }
 }
 
 #[cfg(test)]

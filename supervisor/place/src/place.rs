@@ -96,6 +96,11 @@ impl PlaceKind {
         }
     }
 
+    /// Reports whether the engine keeps an ended launch until it is removed.
+    pub fn keeps_ended(&self) -> bool {
+        matches!(self, Self::Container(_) | Self::Kubernetes(_))
+    }
+
     /// Reports whether an agent is started again after the engine ended it because of a node or a preemption.
     pub fn requeues(&self) -> bool {
         matches!(self, Self::Slurm(slurm) if slurm.requeue)
@@ -273,6 +278,7 @@ mod tests {
         assert!(!ssh.kind.has_queue());
         let slurm = place(PlaceKind::Slurm(Slurm::default()));
         assert_eq!(slurm.cancel(&launch_1()), slurm.sweep(&launch_1()));
+        assert!(!slurm.kind.keeps_ended() && PlaceKind::Container(crate::Container::default()).keeps_ended());
         assert!(slurm.status().is_some() && slurm.ended(&launch_1(), None).is_none() && slurm.kind.has_queue());
     }
 

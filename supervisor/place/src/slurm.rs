@@ -194,6 +194,7 @@ fn described(mut job: EngineState, state: &str, reason: &str, exit: Option<&str>
     job.state = Some(PlaceState::Ended);
     job.reason = Some(state.to_owned());
     job.is_of_engine = by_engine;
+    job.is_of_program = matches!(state, "COMPLETED" | "FAILED");
     let exit = exit.filter(|exit| *exit != "0:0").map(|exit| format!("exit code {exit}"));
     // Slurm 22.05 without cgroups reports a job that exceeded its memory as FAILED with JobLaunchFailure and 0:9.
     let details: Vec<String> = some(reason).into_iter().chain(exit).collect();

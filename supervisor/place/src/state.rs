@@ -26,6 +26,8 @@ pub struct EngineState {
     pub ends: Option<Timestamp>,
     /// Whether the engine ended the launch because of a node or of another job, not because of the launch itself.
     pub is_of_engine: bool,
+    /// Whether the launch ends or has ended because its program did. The end of the program itself is then the reason.
+    pub is_of_program: bool,
 }
 
 impl EngineState {

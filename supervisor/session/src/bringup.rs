@@ -19,6 +19,7 @@ use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_api::workflow::WorkflowChanged;
 use agentd_api::{Body, ByteString, chain};
 use agentd_keeper::protocol::{Attributes, Fill, LaunchRecord, PlaceLine, Variable};
+use agentd_place::LaunchNames;
 use tokio::sync::{mpsc, oneshot};
 use tracing::{Instrument as _, info_span};
 
@@ -341,6 +342,11 @@ async fn line(plan: &LaunchPlan, place: Arc<SessionPlace>, built: &BuiltEnvironm
         return Err(failed(message));
     }
     let (id, launch, directory) = (plan.id.clone(), plan.launch, plan.directory().to_owned());
+    if let Some(earlier) = launch.checked_sub(1).filter(|earlier| *earlier > 0) {
+        place
+            .clear(&LaunchNames { session: id.as_str(), launch: earlier, directory: &directory, template: None })
+            .await;
+    }
     let made = agentd_host::work::blocking(move || place.line(&id, launch, &directory)).await;
     made.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(chain(&error)))
 }

@@ -137,6 +137,24 @@ fn a_lost_line_is_recorded_and_is_the_reason_of_the_end() {
 
 #[test]
 #[cfg(target_os = "linux")]
+fn a_lost_line_is_recorded_before_the_launch_is_cancelled() {
+    let directory = tempfile::tempdir().unwrap();
+    let go = directory.path().join("go");
+    let cancel = format!("until test -e {}; do sleep 0.01; done", crate::harness::quote::quoted(&go));
+    let line = PlaceLine { cancel: Some(strings(&["/bin/sh", "-c", &cancel])), ..through("\"$KEEPER\" enter") };
+    let (keeper, _daemon) = Keeper::with(placed(line, "echo \"[$PPID]\"; sleep 600"));
+    let [inner]: [i32; 1] = serde_json::from_str(&keeper.wait_for_out(1)[0]).unwrap();
+    kill(Pid::from_raw(inner), Signal::SIGKILL).unwrap();
+    let is_lost = || changes(&keeper.journal()).last().is_some_and(|changed| changed.state == PlaceState::Lost);
+    eventually("the loss is recorded", || is_lost().then_some(()));
+    std::fs::write(go, "").unwrap();
+    let (exited, journal) = keeper.ended();
+    assert!(exited.reason.unwrap().contains("is lost: its client ended with status 137"));
+    assert_eq!(changes(&journal).len(), 2, "one record of the loss: {journal:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
 fn a_killed_near_side_is_a_lost_line() {
     let (keeper, _daemon) = Keeper::with(placed(direct(), "echo 1; sleep 600"));
     wait_until_it_runs(&keeper);

@@ -8,13 +8,20 @@ use crate::place::agent::{AgentPlace, CANCEL_MS, PASS_ON_MS};
 use crate::protocol::{PlaceReport, StopTimes};
 
 impl Keeper<'_> {
-    /// Reads the reports of the near side, and records that the agent runs. The record precedes all output, because the
-    /// near side reports before it passes output on.
+    /// Reads the reports of the near side, and records that the agent runs or that its line is lost. The first record
+    /// precedes all output, because the near side reports before it passes output on. The second precedes the cancel of
+    /// the launch.
     pub(super) fn read_place(&mut self) {
         let Some(place) = self.agent.as_mut().and_then(|agent| agent.place.as_mut()) else { return };
-        let Some(host) = place.read() else { return };
-        let changed = changed(self.args.launch, place, PlaceState::Running, None, Some(host));
-        self.log.write_body(&changed);
+        for report in place.read() {
+            let (state, message, host) = match report {
+                PlaceReport::Running(host) => (PlaceState::Running, None, Some(host)),
+                PlaceReport::Lost { message } => (PlaceState::Lost, Some(message), None),
+                PlaceReport::Refused { .. } | PlaceReport::Ended { .. } => continue,
+            };
+            let changed = changed(self.args.launch, place, state, message, host);
+            self.log.write_body(&changed);
+        }
     }
 
     /// Gives the near side time to cancel a start, or to pass SIGTERM on.
@@ -59,7 +66,10 @@ pub(super) fn complete(place: &AgentPlace, exited: &mut AgentExited) -> Option<B
             exited.exec_error = Some(message.clone()).filter(|_| !(is_own && code == "cancelled"));
             None
         }
-        Some(PlaceReport::Lost { message }) => Some(lost(place, exited, message.clone())),
+        Some(PlaceReport::Lost { message }) => {
+            note_loss(place, exited, message);
+            None
+        }
         // A killed near side is the usual end of an agent that does not obey.
         Some(PlaceReport::Running(_)) | None if is_own => None,
         Some(PlaceReport::Running(_)) | None => {
@@ -70,7 +80,8 @@ pub(super) fn complete(place: &AgentPlace, exited: &mut AgentExited) -> Option<B
             };
             let message = format!("the process agentd-keeper place {how}");
             if place.has_entered {
-                return Some(lost(place, exited, message));
+                note_loss(place, exited, &message);
+                return Some(changed(exited.launch, place, PlaceState::Lost, Some(message), None));
             }
             (exited.status, exited.signal, exited.exec_error) = (None, None, Some(message));
             None
@@ -79,10 +90,9 @@ pub(super) fn complete(place: &AgentPlace, exited: &mut AgentExited) -> Option<B
 }
 
 /// Notes that the status of the agent is unknown because the line was lost.
-fn lost(place: &AgentPlace, exited: &mut AgentExited, message: String) -> Body {
+fn note_loss(place: &AgentPlace, exited: &mut AgentExited, message: &str) {
     (exited.status, exited.signal) = (None, None);
     if !exited.requested && exited.reason.is_none() {
-        exited.reason = Some(place.lost(&message));
+        exited.reason = Some(place.lost(message));
     }
-    changed(exited.launch, place, PlaceState::Lost, Some(message), None)
 }

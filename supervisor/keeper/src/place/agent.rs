@@ -4,7 +4,6 @@ use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 
 use agentd_api::ByteString;
-use agentd_api::event::PlaceHost;
 use zeroize::Zeroize as _;
 
 use crate::attributes::Inherited;
@@ -105,9 +104,10 @@ impl AgentPlace {
         self.pipe.as_ref().map(|pipe| pipe.as_fd())
     }
 
-    /// Reads the available reports. Returns the facts about the place if the agent runs from now on.
-    pub(crate) fn read(&mut self) -> Option<PlaceHost> {
-        let (mut entered, mut buffer) = (None, [0; 4 << 10]);
+    /// Reads the available reports. Returns those that change the state of the place: the agent runs, or its line is
+    /// lost.
+    pub(crate) fn read(&mut self) -> Vec<PlaceReport> {
+        let (mut changes, mut buffer) = (Vec::new(), [0; 4 << 10]);
         while let Some(pipe) = &self.pipe {
             match wait::read(pipe, &mut buffer) {
                 Ok(Read::Some(n)) => self.decoder.extend(&buffer[..n]),
@@ -117,16 +117,19 @@ impl AgentPlace {
         }
         while let Ok(Some(body)) = self.decoder.frame() {
             match serde_json::from_slice(&body) {
-                Ok(PlaceReport::Running(host)) => {
+                Ok(running @ PlaceReport::Running(_)) => {
                     self.has_entered = true;
-                    entered = Some(host);
+                    changes.push(running);
                 }
-                Ok(last) => self.last = Some(last),
+                Ok(last) => {
+                    changes.extend(matches!(last, PlaceReport::Lost { .. }).then(|| last.clone()));
+                    self.last = Some(last);
+                }
                 // The near side is this program, so its reports have a known form.
                 Err(_) => {}
             }
         }
-        entered
+        changes
     }
 
     /// Returns the reason of an end by a lost line.

@@ -100,7 +100,8 @@ pub enum PlaceReport {
         /// Description for people.
         message: String,
     },
-    /// The connection was lost while the program ran. The last message.
+    /// The connection was lost while the program ran. The launch is cancelled next. A second such message follows if
+    /// the command that cancels it fails.
     Lost {
         /// Description for people.
         message: String,

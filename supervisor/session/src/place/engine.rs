@@ -3,7 +3,7 @@
 //! [`agentd_place`] builds the command lines and parses the output.
 
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use agentd_place::{EngineState, LaunchNames};
 use async_recursion::async_recursion as boxed;
@@ -13,6 +13,10 @@ use super::SessionPlace;
 
 /// Time limit of one tool. A controller under load answers late.
 const ANSWERS: Duration = Duration::from_secs(15);
+/// Time limit for the end of an earlier launch, and the pause between two looks at it. A job on a lost node is listed
+/// for minutes.
+const CLEARED: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(200);
 /// Maximum length of a message of a tool in bytes.
 const LONGEST: usize = 500;
 
@@ -72,11 +76,26 @@ impl SessionPlace {
     pub(crate) async fn end_of(&self, launch: &LaunchNames<'_>, job: Option<&str>) -> Option<EngineState> {
         let command = self.place.ended(launch, job)?;
         match self.tool(&command).await {
-            Ok(output) => self.place.parse_ended(&output),
+            // A controller that lost its state gives the number of a job again.
+            Ok(output) => self.place.parse_ended(&output).filter(|end| end.name == launch.name()),
             Err(error) => {
                 tracing::debug!(%error, "the engine does not tell the end of a launch");
                 None
             }
+        }
+    }
+
+    /// Ends an earlier launch that the engine still runs, and waits for its end. Its agent would otherwise continue
+    /// beside that of the next launch, with one conversation.
+    pub(crate) async fn clear(&self, launch: &LaunchNames<'_>) {
+        let (name, begun) = (launch.name(), Instant::now());
+        let runs = |states: &[EngineState]| states.iter().any(|state| state.name == name && !state.is_ended());
+        let mut is_swept = false;
+        while begun.elapsed() < CLEARED && matches!(self.states().await, Ok(Some(states)) if runs(&states)) {
+            if !std::mem::replace(&mut is_swept, true) {
+                self.sweep(launch).await;
+            }
+            tokio::time::sleep(LOOK).await;
         }
     }
 

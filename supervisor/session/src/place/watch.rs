@@ -57,6 +57,8 @@ struct Known {
     is_silent: bool,
     /// Whether what earlier daemons left behind was looked for.
     is_swept: bool,
+    /// Whether the last look had launches. One more look follows them, and finds what the last of them left behind.
+    had_launches: bool,
     /// Looks of earlier daemons, once they were read.
     earlier: Option<Earlier>,
 }
@@ -197,7 +199,8 @@ impl Known {
             self.earlier = Some(Earlier::read(place).await);
         }
         let has_earlier = self.earlier.as_ref().is_some_and(|earlier| !earlier.words.is_empty());
-        let has_left = !self.left.is_empty() || has_earlier;
+        let had_launches = std::mem::replace(&mut self.had_launches, !launches.is_empty());
+        let has_left = had_launches || !self.left.is_empty() || has_earlier;
         let leaves_behind = has_left || (was_used && !self.is_swept && sessions.is_whole());
         if launches.is_empty() && !leaves_behind {
             return;
@@ -206,6 +209,7 @@ impl Known {
             Ok(Some(states)) => states,
             Ok(None) => return,
             Err(error) => {
+                self.had_launches = true;
                 if !std::mem::replace(&mut self.is_silent, true) {
                     tracing::warn!(error = &error as &dyn std::error::Error, "the engine of a place does not answer");
                 }
@@ -247,6 +251,8 @@ impl Known {
         self.absent.remove(&launch.name);
         let changed = |state| record(place, launch, listed, state);
         match listed.state {
+            // The near side reports the end of the agent in a moment. The engine's words follow it.
+            Some(_) if listed.is_of_program && launch.has_entered && launch.is_running => None,
             Some(PlaceState::Ended) => {
                 self.asked.insert(launch.name.clone());
                 Some(changed(PlaceState::Ended))
@@ -298,7 +304,8 @@ impl Known {
     async fn sweep(&mut self, place: &SessionPlace, sessions: &Sessions, states: &[EngineState]) {
         let now = Instant::now();
         let mut left = BTreeMap::new();
-        for state in states.iter().filter(|state| !state.is_ended()) {
+        let keeps_ended = place.place.kind.keeps_ended();
+        for state in states.iter().filter(|state| keeps_ended || !state.is_ended()) {
             let Some((session, number)) = session_and_launch(&state.name) else { continue };
             let is_earlier = self.earlier.as_ref().is_some_and(|earlier| earlier.words.contains(session));
             let known = session.parse().ok().and_then(|id| sessions.known(&id));

@@ -34,6 +34,10 @@ impl Near {
             self.line.say(Kind::Signal, &(Signal::SIGTERM as u32).to_le_bytes());
         }
         self.line.close();
+        if let Outcome::Lost(message) = &outcome {
+            // The engine shows the cancelled launch as ended. The report of the loss has to precede that.
+            self.output.report(&PlaceReport::Lost { message: message.clone() });
+        }
         let mut remark = String::new();
         if is_cancelled {
             remark = self.cancel()?;
@@ -60,7 +64,9 @@ impl Near {
                 REFUSED
             }
             Outcome::Lost(message) => {
-                self.output.report(&PlaceReport::Lost { message: message + &remark });
+                if !remark.is_empty() {
+                    self.output.report(&PlaceReport::Lost { message: message + &remark });
+                }
                 LOST
             }
         };
