@@ -185,6 +185,15 @@ impl Machine {
         run(self.command("/usr/sbin/ip").args(["link", "set", "cable", "down"]));
     }
 
+    /// Reports whether a packet for the machine was lost, and is sent again.
+    pub(crate) fn sends_again(&self) -> bool {
+        let address = self.address().expect("it has a cable").to_string();
+        let mut sockets = Command::new("/usr/bin/ss");
+        sockets.args(["-H", "--tcp", "--info", "--numeric", "dst", &address]);
+        let output = sockets.output().expect("ss can be executed");
+        String::from_utf8_lossy(&output.stdout).contains("backoff:")
+    }
+
     /// Plugs the cable in again.
     pub(crate) fn plug_cable(&self) {
         run(self.command("/usr/sbin/ip").args(["link", "set", "cable", "up"]));

@@ -126,13 +126,7 @@ async fn a_pulled_cable_loses_packets_without_a_word() {
     let mut open = Lines::open(far.command("cat"));
     far.machine().pull_cable();
     open.send("second");
-    let address = far.machine().address().unwrap().to_string();
-    let sent_again = || {
-        let mut sockets = Command::new("/usr/bin/ss");
-        sockets.args(["-H", "--tcp", "--info", "--numeric", "dst", &address]);
-        run(sockets).contains("backoff:")
-    };
-    until("the line is sent again", sent_again).await;
+    until("the line is sent again", || far.machine().sends_again()).await;
     assert!(open.0.try_wait().unwrap().is_none(), "the client does not know it");
     far.machine().plug_cable();
     open.receive("second");

@@ -27,7 +27,7 @@ use crate::secrets::private;
 const CANARY: &str = "AGENTD_TEST_CANARY";
 
 /// An engine that has booted.
-enum Engine {
+pub(super) enum Engine {
     Ssh(Far),
     Slurm(Slurm),
     /// The second directory is the home directory in the container.
@@ -43,7 +43,7 @@ impl Engine {
         Slurm::boot(Options { has_cgroups, ..Options::default() }).await.map(Self::Slurm)
     }
 
-    fn container() -> Option<Self> {
+    pub(super) fn container() -> Option<Self> {
         let podman = Podman::boot(&[])?;
         let home = tempfile::Builder::new().prefix("agentd-home-").tempdir().unwrap();
         Some(Self::Container(podman, home))
@@ -98,7 +98,7 @@ impl Engine {
     }
 
     /// Waits until the engine has no process, no job and no container of a session.
-    async fn empty(&self) {
+    pub(super) async fn empty(&self) {
         match self {
             Self::Ssh(far) => until("nothing is left on the machine", || far.left().is_empty()).await,
             Self::Slurm(slurm) => slurm.empty().await,
@@ -107,7 +107,7 @@ impl Engine {
     }
 
     /// Starts a daemon with this engine as the place `farm`. `more` is added to the configuration.
-    async fn daemon(&self, programs: &[&Path], more: impl FnOnce(&Daemon) -> String) -> Daemon {
+    pub(super) async fn daemon(&self, programs: &[&Path], more: impl FnOnce(&Daemon) -> String) -> Daemon {
         let mut daemon = Daemon::prepare();
         let (keys, more) = (self.keys(&daemon, programs), more(&daemon));
         daemon.configure(|config| format!("{config}\n[places.farm]\n{keys}\n{more}\n"));

@@ -2,5 +2,6 @@
 //! [`crate::harness::sshd::Far`], [`crate::harness::container`]).
 
 mod fixtures;
+mod kills;
 mod life;
 mod sessions;
