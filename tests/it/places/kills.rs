@@ -1,8 +1,8 @@
 //! Each process between agentd and an agent on a place is killed while a turn runs. The tests read the victims and
 //! their consequences from the table of `docs/internals/places.md`.
 //!
-//! For each victim: the journal keeps its records and has no gap, the session comes to the state of the table within
-//! [`BOUND`], its conversation continues, and no process and no job of it is left.
+//! For each victim, the journal keeps its records and has no gap. The session comes to the state of the table within
+//! [`BOUND`], and its conversation continues. No process and no job of the session is left.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ const BOUND: Duration = Duration::from_mins(1);
 /// Keys of the places.
 const KEYS: &str = "silence = \"4s\"";
 
-/// What a test kills or cuts.
+/// Process that a test kills, or packets that a test drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Victim {
     Agentd,
@@ -115,7 +115,7 @@ struct Processes {
     outer: u32,
     inner: u32,
     agent: u32,
-    /// All of them, and the other processes of the agent.
+    /// The processes above, and the other processes of the agent.
     all: Vec<Identity>,
 }
 
