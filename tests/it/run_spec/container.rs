@@ -237,7 +237,7 @@ async fn the_job_runs_in_a_container_and_takes_its_signals() {
     assert!(said.out.ends_with("4\n") && said.err.contains("agentd was started again"), "{said:?}");
 
     // A mistake in the specification.
-    let ended = end_of(engine.start("invalid", &json!({ "agent": "nobody", "initial_prompt": "x" }))).await;
+    let ended = end_of(engine.start("invalid", &json!({ "agent": "absent", "initial_prompt": "x" }))).await;
     assert_status(&ended, 2);
     assert_eq!(engine.run(&["ps", "--all", "--quiet"]), "", "no container is left");
 }

@@ -44,7 +44,7 @@ async fn each_failure_has_a_status_of_its_own() {
         (prompt("say no", json!({ "answer_schema": { "type": "object" } })), 6, "schema", "is not JSON"),
         (prompt("say x", json!({ "command": ["/bin/false"] })), 7, "launch-failed", "exited with status 1"),
         (prompt("say x", json!({ "command": ["/nowhere/agent"] })), 7, "launch-failed", "/nowhere/agent"),
-        (prompt("say x", json!({ "agent": "nobody" })), 2, "invalid", "there is no agent \"nobody\""),
+        (prompt("say x", json!({ "agent": "absent" })), 2, "invalid", "there is no agent \"absent\""),
         (json!({ "directory": "/nowhere", "initial_prompt": "x" }), 2, "invalid", "/nowhere"),
         (prompt("say x", json!({ "colour": "red" })), 2, "invalid", "spec.json:1:"),
     ] {
