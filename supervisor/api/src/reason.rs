@@ -38,6 +38,8 @@ reasons! {
     PLACE_ENDED = "PlaceEnded",
     /// `Placed` is False: the place was not reached, or its client cannot be built.
     PLACE_UNREACHABLE = "PlaceUnreachable",
+    /// `Placed` is Unknown: the connection to the place is cut, and the agent stays there.
+    PLACE_AWAY = "PlaceAway",
     /// `Placed` is Unknown: the connection to the place is lost.
     PLACE_LOST = "PlaceLost",
     /// `Ready` is False: the agent crashed and is started again.

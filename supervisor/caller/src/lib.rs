@@ -126,6 +126,23 @@ impl Caller {
     pub fn is_owner(socket: impl AsFd) -> bool {
         Self::look(socket, |_, _| None).who == CallerClass::Owner
     }
+
+    /// Reports whether the peer of a connection is a process of this user or root outside of all sessions. No keeper is
+    /// above it, and no unit of a session has it. The peer itself may be a keeper: a client enters a place by that
+    /// program.
+    pub fn is_client(socket: impl AsFd) -> bool {
+        let Ok(peer) = Peer::of(socket) else { return false };
+        if peer.uid != 0 && peer.uid != nix::unistd::geteuid().as_raw() {
+            return false;
+        }
+        if peer.is_outside {
+            return true;
+        }
+        let Some(pid) = peer.pid else { return false };
+        let (Ok(line), Ok(units)) = (line(pid), units(pid)) else { return false };
+        let is_still = line.first().is_some_and(|caller| peer.is_still(caller));
+        is_still && units.is_empty() && !line.iter().skip(1).any(|one| one.name == KEEPER)
+    }
 }
 
 /// Class of the process at the other end of a TCP connection of this machine.

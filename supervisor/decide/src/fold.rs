@@ -96,6 +96,7 @@ impl State {
             }
             Body::AgentStarted(agent) => self.agent_started(agent),
             Body::PlaceChanged(changed) => self.place_changed(changed),
+            Body::AgentResumed(resumed) => self.agent_resumed(resumed),
             Body::AgentOut(line) => {
                 self.heard();
                 self.agent_out(line);
@@ -143,6 +144,7 @@ impl State {
             | Body::PrerequisitesChanged(_)
             | Body::PrerequisitesForced(_)
             | Body::AgentNoise(_)
+            | Body::PlaceRead(_)
             | Body::AgentReplayed(_)
             | Body::AgentDropped(_)
             | Body::DaemonRecovered(_)
@@ -316,7 +318,7 @@ impl State {
             idle_since: self.seq,
             ending: preparing.stop.then_some(EndReason::Stop),
         }));
-        self.placed = agent.place.clone().map(Placed::submitted);
+        self.placed = agent.place.clone().map(|place| Placed::submitted(place, agent.resident));
         self.times.started = Some(self.updated);
         self.workflow.agent_started();
     }

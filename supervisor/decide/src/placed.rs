@@ -29,13 +29,17 @@ pub struct Placed {
     /// Id that the engine gave the launch.
     pub job: Option<String>,
     pub host: Option<PlaceHost>,
+    /// Whether the agent stays on its place when the connection is lost.
+    #[serde(default)]
+    pub is_resident: bool,
 }
 
 impl Placed {
     /// Makes the state of a launch whose client was started.
-    pub(crate) fn submitted(place: String) -> Self {
+    pub(crate) fn submitted(place: String, is_resident: bool) -> Self {
         Self {
             place,
+            is_resident,
             state: PlaceState::Submitted,
             has_entered: false,
             reason: None,
@@ -96,6 +100,10 @@ impl Placed {
             PlaceState::Ended => {
                 (ConditionStatus::False, reason::PLACE_ENDED, format!("the place {place:?} ended the launch{words}"))
             }
+            PlaceState::Away => {
+                let message = format!("the connection to place {place:?} is cut, and the agent stays there{words}");
+                (ConditionStatus::Unknown, reason::PLACE_AWAY, message)
+            }
             PlaceState::Lost => {
                 let message = format!("the connection to place {place:?} is lost{words}");
                 (ConditionStatus::Unknown, reason::PLACE_LOST, message)
@@ -147,7 +155,7 @@ pub(crate) fn reported(state: &State, mut changed: PlaceChanged) -> Option<Batch
         // Only the agent's own keeper knows that the agent runs, and that its connection is lost. The engine knows the
         // job.
         PlaceState::Running => placed.state == PlaceState::Running && placed.job.is_none() && changed.job.is_some(),
-        PlaceState::Lost | PlaceState::Submitted | PlaceState::Unknown => false,
+        PlaceState::Away | PlaceState::Lost | PlaceState::Submitted | PlaceState::Unknown => false,
         PlaceState::Queued | PlaceState::Starting => !is_ended && !placed.has_entered && !is_over(placed.state),
         PlaceState::Ending => !is_ended && !is_over(placed.state),
         // agentd itself cancels a launch whose connection is lost.

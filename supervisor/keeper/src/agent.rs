@@ -30,7 +30,7 @@ use crate::mute::{Mute, Verdict};
 use crate::os::{self, Family};
 use crate::output::concerns_the_session;
 use crate::place::agent::{self as placed, AgentPlace};
-use crate::protocol::{self, Fill, Hide, LaunchRecord, NewRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
+use crate::protocol::{self, Fill, Hide, LaunchRecord, Masks, NewRecord, Rate, SESSION_VARIABLE, STDERR_RATE};
 use crate::rate::Bucket;
 use crate::spawn::{self, Program, Spawned};
 use crate::wait::{self, Read};
@@ -136,6 +136,7 @@ pub(crate) fn launch(
         isolation,
         warm: is_warm,
         place: record.place.as_ref().map(|line| line.place.clone()),
+        resident: record.place.as_ref().is_some_and(|line| line.resident.is_some()),
     };
     let agent = Agent {
         pid: spawned.pid,
@@ -171,6 +172,11 @@ fn spawn_open(record: &LaunchRecord) -> io::Result<Spawned> {
 }
 
 impl Agent {
+    /// Reports whether the agent stays on its place when the connection is lost.
+    pub(crate) fn is_resident(&self) -> bool {
+        self.place.as_ref().is_some_and(|place| place.position.is_some())
+    }
+
     /// Reads stdout once and writes the resulting records. Returns the result of the read. With `rest`, an incomplete
     /// last line becomes a record too. `is_followed` is whether a daemon follows the journal.
     pub(crate) fn read_stdout(&mut self, log: &mut Log, rest: bool, is_followed: bool) -> Read {
@@ -180,9 +186,13 @@ impl Agent {
         let is_quiet = is_followed && self.mute.is_none() && !concerns_the_session(block);
         let block = Block { text: std::str::from_utf8(block).ok(), is_free: self.mask.is_free(block) };
         let mut records = Vec::new();
-        for piece in self.stdout.lines.pieces(rest) {
+        let lines = self.place.as_mut().map_or(0, |place| place.skip(true, self.stdout.lines.pieces(rest).count()));
+        for piece in self.stdout.lines.pieces(rest).skip(lines) {
             stdout_records(piece, block, &self.mask, &mut self.mute, now, &mut records);
         }
+        let consumed = self.stdout.lines.consumed(rest);
+        records
+            .extend(self.place.as_mut().and_then(|place| place.consume(consumed, 0)).map(|read| (READ, owned(&read))));
         write_output(log, &records, is_quiet);
         drop(records);
         self.stdout.lines.consume(rest);
@@ -199,7 +209,8 @@ impl Agent {
         let (now, read) = (Instant::now(), self.stderr.read());
         let rest = rest || read == Read::End;
         let mut records = Vec::new();
-        for piece in self.stderr.lines.pieces(rest) {
+        let lines = self.place.as_mut().map_or(0, |place| place.skip(false, self.stderr.lines.pieces(rest).count()));
+        for piece in self.stderr.lines.pieces(rest).skip(lines) {
             let verdict = self.flood.judge(now, piece);
             records.extend(verdict.report.map(|dropped| left_out(dropped, self.journald.as_ref())));
             if verdict.keep {
@@ -213,6 +224,9 @@ impl Agent {
             let dropped = self.flood.report(now, true);
             records.extend(dropped.map(|dropped| left_out(dropped, self.journald.as_ref())));
         }
+        let consumed = self.stderr.lines.consumed(rest);
+        records
+            .extend(self.place.as_mut().and_then(|place| place.consume(0, consumed)).map(|read| (READ, owned(&read))));
         write_output(log, &records, false);
         drop(records);
         self.stderr.lines.consume(rest);
@@ -240,16 +254,31 @@ impl Agent {
 
     /// Queues a record's line for the agent, with the texts of its placeholders. `session` is the session's directory.
     pub(crate) fn push(&mut self, record: &NewRecord, session: &Path) {
-        let line = record.data.get();
-        let with_texts = record.fill.then(|| filled(&self.fills, line)).flatten();
+        // A line for an agent that is not connected yet is read from the journal afterwards.
+        if !self.place.as_ref().is_some_and(AgentPlace::is_resuming) {
+            self.push_line(record.data.get(), (record.fill, record.contents), session);
+        }
+        self.place.iter_mut().for_each(AgentPlace::count_line);
+    }
+
+    /// Queues a line that may have been queued before.
+    pub(crate) fn push_line(&mut self, line: &str, (fill, contents): (bool, bool), session: &Path) {
+        let with_texts = fill.then(|| filled(&self.fills, line)).flatten();
         let line = with_texts.as_deref().unwrap_or(line);
-        let with_contents = record.contents.then(|| contents::filled(session, line)).flatten();
+        let with_contents = contents.then(|| contents::filled(session, line)).flatten();
         self.stdin.push(with_contents.as_deref().unwrap_or(line));
+    }
+
+    /// Takes over the secrets of a launch that another keeper began.
+    pub(crate) fn adopt(&mut self, masks: Masks) {
+        self.mask.add(masks.secrets.iter().map(agentd_api::ByteString::as_bytes));
+        self.fills = masks.fills;
     }
 
     /// Masks these values in all output read from now on.
     pub(crate) fn hide(&mut self, hide: &Hide) {
         self.mask.add(hide.secrets.iter().map(agentd_api::ByteString::as_bytes));
+        self.place.iter_mut().for_each(|place| place.hide(hide));
     }
 
     /// Expects a replay from now on.
@@ -274,6 +303,7 @@ impl Agent {
 const OUT: &str = "agent.out";
 const NOISE: &str = "agent.noise";
 const STDERR: &str = "agent.stderr";
+const READ: &str = "place.read";
 
 /// Kind and data of a new record. The data borrows from the read buffer unless it had to be changed.
 type New<'a> = (&'static str, Cow<'a, RawValue>);

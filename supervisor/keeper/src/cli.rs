@@ -25,6 +25,14 @@ pub enum Role {
     Enter(RawFd, RawFd),
     /// The far side of a place.
     Far,
+    /// The parent of an agent that stays on its place. Name of the agent.
+    Stay(String),
+    /// The way of a client to such an agent, and whether to start its parent.
+    Attach(String, bool),
+    /// A list of such agents.
+    List,
+    /// The end of such an agent.
+    End(String),
     /// The near side of a place. File descriptor of its reports.
     Place(Option<RawFd>),
     Isolation,
@@ -40,6 +48,10 @@ agentd-keeper look SECONDS
 agentd-keeper dump-environment FD|PATH [LABEL]
 agentd-keeper enter FD FD
 agentd-keeper enter
+agentd-keeper enter stay NAME
+agentd-keeper enter attach NAME [start]
+agentd-keeper enter list
+agentd-keeper enter end NAME
 agentd-keeper place [FD]
 agentd-keeper isolation
 agentd-keeper --version";
@@ -79,6 +91,17 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
         }
         Some("enter") => match args.next() {
             None => Role::Far,
+            Some(word) if word == "stay" => Role::Stay(name(args.next())?),
+            Some(word) if word == "end" => Role::End(name(args.next())?),
+            Some(word) if word == "list" => Role::List,
+            Some(word) if word == "attach" => {
+                let name = name(args.next())?;
+                match args.next() {
+                    None => Role::Attach(name, false),
+                    Some(word) if word == "start" => Role::Attach(name, true),
+                    Some(word) => return Err(UsageError::Argument(word)),
+                }
+            }
             request => Role::Enter(descriptor(request)?, descriptor(args.next())?),
         },
         Some("place") => Role::Place(args.next().map(|number| descriptor(Some(number))).transpose()?),
@@ -98,6 +121,11 @@ fn target(to: Option<OsString>) -> Result<Target, UsageError> {
         Some(path) if path.as_bytes().starts_with(b"/") => Ok(Target::File(path.into())),
         number => descriptor(number).map(Target::Descriptor),
     }
+}
+
+/// Parses the name of an agent on a place.
+fn name(name: Option<OsString>) -> Result<String, UsageError> {
+    name.and_then(|name| name.into_string().ok()).ok_or(UsageError::Value("the name"))
 }
 
 fn descriptor(number: Option<OsString>) -> Result<RawFd, UsageError> {
@@ -240,6 +268,11 @@ mod tests {
         );
         assert_eq!(parsed("enter 4 7"), Ok(Role::Enter(4, 7)));
         assert_eq!(parsed("enter"), Ok(Role::Far));
+        assert_eq!(parsed("enter stay a"), Ok(Role::Stay("a".to_owned())));
+        assert_eq!(parsed("enter attach a"), Ok(Role::Attach("a".to_owned(), false)));
+        assert_eq!(parsed("enter attach a start"), Ok(Role::Attach("a".to_owned(), true)));
+        assert_eq!(parsed("enter list"), Ok(Role::List));
+        assert_eq!(parsed("enter end a"), Ok(Role::End("a".to_owned())));
         assert_eq!(parsed("place"), Ok(Role::Place(None)));
         assert_eq!(parsed("place 5"), Ok(Role::Place(Some(5))));
         assert_eq!(parsed("isolation"), Ok(Role::Isolation));
@@ -281,6 +314,9 @@ mod tests {
             ("dump-environment -1", "the file descriptor number"),
             ("enter 4", "the file descriptor number"),
             ("enter 4 5 6", "\"6\" is unknown"),
+            ("enter stay", "the name is missing"),
+            ("enter attach a b", "\"b\" is unknown"),
+            ("enter list a", "\"a\" is unknown"),
             ("place x", "the file descriptor number"),
             ("place 5 6", "\"6\" is unknown"),
             ("hold --session", "\"--session\" is unknown, repeated or has no value"),

@@ -95,6 +95,12 @@ impl Lines {
         &self.buffer[..if rest { self.filled } else { self.complete() }]
     }
 
+    /// Returns the number of bytes that [`Lines::consume`] removes, with those that were dropped from a long line.
+    pub(crate) fn consumed(&self, rest: bool) -> u64 {
+        let complete = if rest { self.filled } else { self.complete() };
+        if complete > 0 { complete as u64 + self.dropped } else { 0 }
+    }
+
     /// Returns the end of the last complete line.
     fn complete(&self) -> usize {
         let newline = memchr::memrchr(b'\n', &self.buffer[self.searched..self.filled]);

@@ -246,7 +246,7 @@ impl Log {
 
     /// Returns the run of output at the end of the journal after these records were appended.
     fn run_with(&self, records: &[Record<'_>], last: u64, time: Timestamp) -> Option<OutputRun> {
-        let is_quiet = self.is_quiet && records.iter().all(|record| record.kind == "agent.out");
+        let is_quiet = self.is_quiet && records.iter().all(|record| matches!(record.kind, "agent.out" | "place.read"));
         let before = last - records.len() as u64;
         let first = self.output.filter(|run| run.last == before).map_or(before + 1, |run| run.first);
         is_quiet.then_some(OutputRun { rules: RULES, first, last, time })

@@ -16,6 +16,8 @@ pub struct CommandPlace {
     pub cancel: Vec<String>,
     /// Program that ends and removes all that a launch left behind.
     pub sweep: Vec<String>,
+    /// Program and its arguments that give the parent of an agent that stays to an engine.
+    pub submit: Vec<String>,
 }
 
 /// Words that are replaced between braces.
@@ -135,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn every_state_has_its_word() {
-        for state in PlaceState::NAMES {
+    fn every_state_of_an_engine_has_its_word() {
+        for state in PlaceState::NAMES.iter().filter(|state| state.name != PlaceState::Away.as_str()) {
             let parsed = parse_status(&format!("agentd-a-1 {}", state.name)).unwrap();
             assert_eq!(parsed[0].state.map(PlaceState::as_str), Some(state.name));
         }

@@ -73,6 +73,15 @@ const SESSION: &str = "agentd.session";
 /// Label with the number of the launch.
 const LAUNCH: &str = "agentd.launch";
 
+/// How a container is run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Run {
+    /// The client carries the stdio, and the container ends with it.
+    Client,
+    /// The container runs the parent of an agent that stays.
+    Stay,
+}
+
 impl Container {
     fn is_docker(&self) -> bool {
         self.engine.rsplit('/').next() == Some("docker")
@@ -85,8 +94,12 @@ impl Container {
         command
     }
 
-    pub(crate) fn client(&self, keeper: &str, launch: &LaunchNames<'_>) -> Vec<String> {
-        let mut client = self.engine(&["run", "--rm", "--interactive", "--workdir=/", "--log-driver=none"]);
+    pub(crate) fn run(&self, keeper: &str, launch: &LaunchNames<'_>, run: Run) -> Vec<String> {
+        let mode = match run {
+            Run::Client => "--interactive",
+            Run::Stay => "--detach",
+        };
+        let mut client = self.engine(&["run", "--rm", mode, "--workdir=/", "--log-driver=none"]);
         client.push(format!("--name={}", launch.name()));
         client.push(format!("--label={SESSION}={}", launch.session));
         client.push(format!("--label={LAUNCH}={}", launch.launch));
@@ -98,7 +111,15 @@ impl Container {
         client.extend(self.keeper_file.iter().map(|file| format!("--volume={}:{keeper}:ro", file.display())));
         client.extend(self.options.iter().cloned());
         client.extend([format!("--entrypoint={keeper}"), self.image.clone(), ENTER.to_owned()]);
+        if run == Run::Stay {
+            client.extend(["stay".to_owned(), launch.name()]);
+        }
         client
+    }
+
+    /// Builds the command line that connects with the parent of an agent that stays.
+    pub(crate) fn attach(&self, keeper: &str, name: &str) -> Vec<String> {
+        self.engine(&["exec", "--interactive", name, keeper, ENTER, "attach", name])
     }
 
     /// Kills and removes the container. A container that does not exist is no error.
@@ -204,7 +225,7 @@ mod tests {
         let expected = "podman run --rm --interactive --workdir=/ --log-driver=none --name=agentd-k1-x-3 \
                         --label=agentd.session=k1-x --label=agentd.launch=3 --entrypoint=agentd-keeper \
                         localhost/eda:1 enter";
-        assert_eq!(podman().client("agentd-keeper", &launch_1()).join(" "), expected);
+        assert_eq!(podman().run("agentd-keeper", &launch_1(), Run::Client).join(" "), expected);
     }
 
     #[test]
@@ -220,7 +241,7 @@ mod tests {
             keeper_file: Some("/opt/agentd-keeper".into()),
             ..podman()
         };
-        let client = container.client("/agentd-keeper", &launch_1());
+        let client = container.run("/agentd-keeper", &launch_1(), Run::Client);
         assert_eq!(client[..4], words(["podman", "--root", "/var/x", "run"]));
         let expected = [
             "--user=1000:1000",

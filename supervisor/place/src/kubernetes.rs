@@ -71,7 +71,10 @@ impl Kubernetes {
     }
 
     pub(crate) fn client(&self, keeper: &str, launch: &LaunchNames<'_>) -> Result<Vec<String>, ClientError> {
-        let pod = self.pod(keeper, launch)?;
+        let mut pod = self.pod(keeper, launch, &[ENTER])?;
+        let container = &mut pod["spec"]["containers"][0];
+        container["stdin"] = true.into();
+        container["stdinOnce"] = true.into();
         let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned();
         let mut client = self.kubectl(&["run", &launch.name(), "--attach", "--stdin", "--rm", "--quiet"]);
         client.extend(words(["--restart=Never", WAIT]));
@@ -81,8 +84,26 @@ impl Kubernetes {
         Ok(client)
     }
 
+    /// Builds the command line that creates the pod of an agent that stays.
+    pub(crate) fn submit(&self, keeper: &str, launch: &LaunchNames<'_>) -> Result<Vec<String>, ClientError> {
+        let name = launch.name();
+        let pod = self.pod(keeper, launch, &[ENTER, "stay", &name])?;
+        let image = pod["spec"]["containers"][0]["image"].as_str().unwrap_or_default().to_owned();
+        let mut submit = self.kubectl(&["run", &name, "--restart=Never"]);
+        submit.push(format!("--image={image}"));
+        submit.extend(self.options.iter().cloned());
+        submit.push(format!("--overrides={pod}"));
+        Ok(submit)
+    }
+
+    /// Builds the command line that connects with the parent of an agent that stays.
+    pub(crate) fn attach(&self, keeper: &str, name: &str) -> Vec<String> {
+        let container = format!("--container={name}");
+        self.kubectl(&["exec", "--stdin", name, &container, "--", keeper, ENTER, "attach", name])
+    }
+
     /// Builds the pod: the template or a pod of the image, with the container, labels and limits of the launch.
-    fn pod(&self, keeper: &str, launch: &LaunchNames<'_>) -> Result<Value, ClientError> {
+    fn pod(&self, keeper: &str, launch: &LaunchNames<'_>, role: &[&str]) -> Result<Value, ClientError> {
         let mut pod = match &self.pod {
             Pod::Image(image) => json!({ "spec": {
                 "automountServiceAccountToken": false,
@@ -110,11 +131,9 @@ impl Kubernetes {
         let container = &mut pod["spec"]["containers"][0];
         // The states of a pod's containers have no fixed order, so its container is known by the name of the pod.
         container["name"] = name.into();
-        container["command"] = json!([keeper, ENTER]);
-        container["stdin"] = true.into();
-        container["stdinOnce"] = true.into();
+        container["command"] = [keeper].iter().chain(role).copied().collect();
         if let Some(container) = container.as_object_mut() {
-            for key in ["args", "tty"] {
+            for key in ["args", "tty", "stdin", "stdinOnce"] {
                 container.remove(key);
             }
         }

@@ -13,13 +13,15 @@
 //! ```
 //!
 //! The engine's name of a launch is `agentd-SESSION-LAUNCH` ([`LaunchNames::name`]). A launch over ssh has no name
-//! there: `agentd-keeper enter` ends the agent by itself when its connection is lost.
+//! there: `agentd-keeper enter` ends the agent by itself when its connection is lost. An agent that stays on its place
+//! has a name, a list and an end over ssh too ([`Place::resident_lines`]).
 
 mod command;
 mod container;
 mod kubernetes;
 mod launch;
 mod place;
+mod resident;
 mod slurm;
 mod ssh;
 mod state;
@@ -29,6 +31,7 @@ pub use container::{Container, Mount, is_mount};
 pub use kubernetes::{Kubernetes, Pod};
 pub use launch::{ClientError, LaunchNames, PREFIX, session_and_launch};
 pub use place::{Place, PlaceKind};
+pub use resident::{ResidentLines, ResidentTimes};
 pub use slurm::Slurm;
 pub use ssh::{Ssh, is_safe_remotely};
 pub use state::EngineState;

@@ -8,8 +8,8 @@ use std::time::Duration;
 use agentd_api::PlaceName;
 
 use crate::{
-    ClientError, CommandPlace, Container, EngineState, Kubernetes, LaunchNames, Pod, Slurm, Ssh, command, container,
-    kubernetes, slurm, ssh,
+    ClientError, CommandPlace, Container, EngineState, Kubernetes, LaunchNames, Pod, ResidentTimes, Slurm, Ssh,
+    command, container, kubernetes, slurm, ssh,
 };
 
 /// A configured place.
@@ -31,6 +31,8 @@ pub struct Place {
     pub pass: Vec<String>,
     /// Variables that are set for the client.
     pub env: BTreeMap<String, String>,
+    /// Times of an agent that stays on the place when the connection is lost. Absent: the loss ends it.
+    pub resident: Option<ResidentTimes>,
     /// The engine and its settings.
     pub kind: PlaceKind,
 }
@@ -138,7 +140,7 @@ impl Place {
         match &self.kind {
             PlaceKind::Slurm(slurm) => Ok(slurm.client(&self.keeper, launch)),
             PlaceKind::Ssh(ssh) => Ok(ssh.client(&self.keeper, self.silence)),
-            PlaceKind::Container(container) => Ok(container.client(&self.keeper, launch)),
+            PlaceKind::Container(container) => Ok(container.run(&self.keeper, launch, container::Run::Client)),
             PlaceKind::Kubernetes(kubernetes) => kubernetes.client(&self.keeper, launch),
             PlaceKind::Command(command) => command::replaced(&command.client, launch, &self.keeper),
         }
@@ -152,6 +154,9 @@ impl Place {
     pub fn cancel(&self, launch: &LaunchNames<'_>) -> Result<Option<Vec<String>>, ClientError> {
         match &self.kind {
             PlaceKind::Slurm(slurm) => Ok(Some(slurm.cancel(launch))),
+            PlaceKind::Ssh(ssh) if self.resident.is_some() => {
+                Ok(Some(ssh.enter(&self.keeper, self.silence, &format!("end {}", launch.name()))))
+            }
             PlaceKind::Ssh(_) => Ok(None),
             PlaceKind::Container(container) => Ok(Some(container.remove(launch))),
             PlaceKind::Kubernetes(kubernetes) => Ok(Some(kubernetes.delete(launch))),
@@ -176,6 +181,7 @@ impl Place {
     pub fn status(&self) -> Option<Vec<String>> {
         match &self.kind {
             PlaceKind::Slurm(slurm) => Some(slurm.status()),
+            PlaceKind::Ssh(ssh) if self.resident.is_some() => Some(ssh.enter(&self.keeper, self.silence, "list")),
             PlaceKind::Ssh(_) => None,
             PlaceKind::Container(container) => Some(container.status()),
             PlaceKind::Kubernetes(kubernetes) => Some(kubernetes.status()),
@@ -192,6 +198,7 @@ impl Place {
     pub fn parse_status(&self, output: &str) -> Result<Vec<EngineState>, String> {
         let states = match &self.kind {
             PlaceKind::Slurm(_) => slurm::parse_status(output),
+            PlaceKind::Ssh(_) if self.resident.is_some() => ssh::parse_status(output)?,
             PlaceKind::Ssh(_) => Vec::new(),
             PlaceKind::Container(_) => container::parse_status(output)?,
             PlaceKind::Kubernetes(_) => kubernetes::parse_status(output)?,
@@ -234,13 +241,14 @@ impl Place {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::launch::launch_1;
 
-    fn place(kind: PlaceKind) -> Place {
+    pub(crate) fn place(kind: PlaceKind) -> Place {
         Place {
             ensures: Vec::new(),
+            resident: None,
             name: "farm".parse().unwrap(),
             keeper: "agentd-keeper".to_owned(),
             grace: Duration::ZERO,

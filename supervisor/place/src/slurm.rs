@@ -64,8 +64,25 @@ impl Slurm {
 
     pub(crate) fn client(&self, keeper: &str, launch: &LaunchNames<'_>) -> Vec<String> {
         let name = launch.name();
-        let mut client = vec![self.tool("srun"), format!("--job-name={name}")];
-        client.extend(words(["--quiet", "--nodes=1", "--ntasks=1", "--chdir=/", "--mpi=none", NODE_PATH]));
+        let mut client = self.job("srun", &name, &["--mpi=none", "--quiet"]);
+        let program = match &self.keeper_file {
+            Some(file) => {
+                client.push(format!("--bcast=/tmp/{name}"));
+                file.display().to_string()
+            }
+            None => keeper.to_owned(),
+        };
+        client.extend(self.options.iter().cloned());
+        client.extend([program, ENTER.to_owned()]);
+        client
+    }
+
+    /// Builds the beginning of the command line that allocates a job: its name, its resources and its terms.
+    fn job(&self, tool: &str, name: &str, more: &[&str]) -> Vec<String> {
+        let mut client = vec![self.tool(tool), format!("--job-name={name}")];
+        client.extend(words(["--nodes=1", "--ntasks=1", "--chdir=/"]));
+        client.extend(more.iter().map(|&word| word.to_owned()));
+        client.push(NODE_PATH.to_owned());
         let texts = [
             ("partition", &self.partition),
             ("account", &self.account),
@@ -81,16 +98,28 @@ impl Slurm {
         if !self.licenses.is_empty() {
             client.push(format!("--licenses={}", self.licenses.join(",")));
         }
-        let program = match &self.keeper_file {
-            Some(file) => {
-                client.push(format!("--bcast=/tmp/{name}"));
-                file.display().to_string()
-            }
-            None => keeper.to_owned(),
-        };
-        client.extend(self.options.iter().cloned());
-        client.extend([program, ENTER.to_owned()]);
         client
+    }
+
+    /// Builds the command line that submits the parent of an agent that stays. agentd itself decides about a requeue.
+    /// With `--quiet`, sbatch prints no job.
+    pub(crate) fn submit(&self, keeper: &str, launch: &LaunchNames<'_>) -> Vec<String> {
+        let name = launch.name();
+        let mut submit = self.job("sbatch", &name, &["--parsable", "--no-requeue"]);
+        submit.extend(words(["--output=/dev/null", "--error=/dev/null"]));
+        submit.extend(self.options.iter().cloned());
+        // sbatch puts the text into a script for /bin/sh.
+        let keeper = keeper.replace('\'', "'\\''");
+        submit.push(format!("--wrap=exec '{keeper}' {ENTER} stay {name}"));
+        submit
+    }
+
+    /// Builds the command line of a second step in a job.
+    pub(crate) fn attach(&self, keeper: &str, name: &str) -> Vec<String> {
+        let mut attach = vec![self.tool("srun")];
+        attach.extend(words(["--jobid={job}", "--overlap", "--quiet", "--nodes=1", "--ntasks=1", "--chdir=/"]));
+        attach.extend(words(["--mpi=none", NODE_PATH, keeper, ENTER, "attach", name]));
+        attach
     }
 
     /// A job that has ended or never existed is no error.
@@ -267,7 +296,7 @@ mod tests {
     #[test]
     fn a_client_without_settings_has_the_options_that_its_stdio_needs() {
         let client = Slurm::default().client("agentd-keeper", &launch_1());
-        let expected = "srun --job-name=agentd-k1-x-3 --quiet --nodes=1 --ntasks=1 --chdir=/ --mpi=none \
+        let expected = "srun --job-name=agentd-k1-x-3 --nodes=1 --ntasks=1 --chdir=/ --mpi=none --quiet \
                         --export=PATH=/usr/local/bin:/usr/bin:/bin agentd-keeper enter";
         assert_eq!(client.join(" "), expected);
     }

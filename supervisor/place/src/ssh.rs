@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{ENTER, words};
+use crate::{ENTER, EngineState, command, words};
 
 /// Settings of a place over ssh.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -31,9 +31,15 @@ impl Ssh {
         self.user.as_ref().map_or_else(|| self.host.clone(), |user| format!("{user}@{}", self.host))
     }
 
+    pub(crate) fn client(&self, keeper: &str, silence: Duration) -> Vec<String> {
+        self.enter(keeper, silence, "")
+    }
+
+    /// Builds the client of a role of `agentd-keeper enter`. The words of the role contain no character of a shell.
+    ///
     /// ssh uses the first value of each option. Options that keep the stdio intact come before those of the user, and
     /// all others behind them.
-    pub(crate) fn client(&self, keeper: &str, silence: Duration) -> Vec<String> {
+    pub(crate) fn enter(&self, keeper: &str, silence: Duration, role: &str) -> Vec<String> {
         let mut client = words([PROGRAM, "-T", "-o", "EscapeChar=none", "-o", "BatchMode=yes"]);
         // A RemoteCommand of the configuration would be refused beside the command of this line. A master of several
         // connections would end with the client that started it.
@@ -52,7 +58,8 @@ impl Ssh {
             "ClearAllForwardings=yes".to_owned(),
         ];
         client.extend(defaults.into_iter().flat_map(|option| ["-o".to_owned(), option]));
-        client.extend(["--".to_owned(), self.host.clone(), format!("exec {} {ENTER}", quoted(keeper))]);
+        let command = format!("exec {} {ENTER} {role}", quoted(keeper)).trim_end().to_owned();
+        client.extend(["--".to_owned(), self.host.clone(), command]);
         client
     }
 }
@@ -72,6 +79,12 @@ fn quoted(path: &str) -> String {
         None if path.chars().all(is_plain) => path.to_owned(),
         None => format!("'{path}'"),
     }
+}
+
+/// Parses the output of `agentd-keeper enter list`. A login shell can print more lines.
+pub(crate) fn parse_status(output: &str) -> Result<Vec<EngineState>, String> {
+    let own = output.lines().filter(|line| line.trim_start().starts_with("agentd-"));
+    command::parse_status(&own.collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]

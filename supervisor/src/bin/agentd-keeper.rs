@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use agentd_keeper::cli::{self, Role, USAGE};
 use agentd_keeper::hold::HoldError;
-use agentd_keeper::place::{far, near};
+use agentd_keeper::place::{attach, far, near, stay};
 use agentd_keeper::{enter, environment, hold, look, run, standby};
 
 fn main() -> ExitCode {
@@ -33,13 +33,19 @@ fn main() -> ExitCode {
     let placed = match &role {
         Role::Far => Some(far::enter()),
         Role::Place(report) => Some(near::place(*report)),
+        Role::Stay(name) => Some(stay::stay(name)),
+        Role::Attach(name, starts) => Some(attach::attach(name, *starts)),
+        Role::List => Some(attach::list()),
+        Role::End(name) => Some(attach::end(name)),
         _ => None,
     };
     if let Some(Ok(status)) = placed {
         return ExitCode::from(status);
     }
     let done = match role {
-        Role::Far | Role::Place(_) => placed.map_or(Ok(()), |placed| placed.map(drop)).map_err(Box::from),
+        Role::Far | Role::Place(_) | Role::Stay(_) | Role::Attach(..) | Role::List | Role::End(_) => {
+            placed.map_or(Ok(()), |placed| placed.map(drop)).map_err(Box::from)
+        }
         Role::Hold(_) | Role::Standby => held.unwrap_or(Ok(())).map_err(Box::from),
         Role::Run => run::run(std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),
         Role::Look(seconds) => look::look(seconds, std::io::stdin(), &mut std::io::stdout()).map_err(Box::from),

@@ -35,6 +35,7 @@ pub(super) fn way(client: &[&str]) -> PlaceLine {
         grace_ms: 0,
         close_ms: 200,
         term_ms: 200,
+        resident: None,
     }
 }
 

@@ -4,4 +4,5 @@
 mod fixtures;
 mod kills;
 mod life;
+mod resident;
 mod sessions;

@@ -21,14 +21,14 @@ use crate::harness::static_keeper::static_keeper;
 use crate::harness::{Daemon, Session, paths, process, require, scripted_agent, until};
 
 /// Starts a daemon with the place `farm`, whose keys are given as TOML.
-async fn daemon(place: &str) -> Daemon {
+pub(super) async fn daemon(place: &str) -> Daemon {
     let mut daemon = Daemon::prepare();
     daemon.configure(|config| format!("{config}\n[places.farm]\n{place}\n"));
     daemon.run().await;
     daemon
 }
 
-fn spec(daemon: &Daemon) -> SessionSpec {
+pub(super) fn spec(daemon: &Daemon) -> SessionSpec {
     let place = Some("farm".to_owned());
     SessionSpec { place, restart: Some(RestartPolicy::OnFailure), ..daemon.scripted(&[]) }
 }
@@ -43,11 +43,11 @@ pub(super) fn slurm(slurm: &Slurm) -> String {
     format!("kind = \"slurm\"\nkeeper = {keeper:?}\npoll = \"300ms\"\nenv = {{ SLURM_CONF = {conf:?} }}")
 }
 
-fn placed(view: &SessionView) -> &PlaceView {
+pub(super) fn placed(view: &SessionView) -> &PlaceView {
     view.status.place.as_ref().expect("the session has a place")
 }
 
-fn condition(view: &SessionView, kind: ConditionType) -> &Condition {
+pub(super) fn condition(view: &SessionView, kind: ConditionType) -> &Condition {
     view.status.conditions.iter().find(|condition| condition.kind == kind).expect("the condition is there")
 }
 

@@ -47,6 +47,21 @@ pub struct AgentStarted {
     /// `place.changed` tells when the agent runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,
+    /// Whether the agent stays on its place when the connection is lost.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resident: bool,
+}
+
+/// Data of the record `agent.resumed`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AgentResumed {
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+    /// Process id of the new process that connects to the place.
+    pub pid: u32,
+    /// Start time of the process, in the units of [`KeeperStarted::start_time`].
+    pub start_time: u64,
 }
 
 /// Data of the records `agent.noise` and `agent.stderr`: a line, which may be truncated.

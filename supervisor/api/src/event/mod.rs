@@ -35,10 +35,12 @@ use crate::spec::SpecChanged;
 use crate::staleness::StalenessFound;
 use crate::workflow::{ActiveWorkflow, WorkflowChanged, WorkflowFailed};
 
-pub use agent::{AgentDropped, AgentExited, AgentReplayed, AgentStarted, AgentUnusable, Exceeded, KeeperStarted, Text};
+pub use agent::{
+    AgentDropped, AgentExited, AgentReplayed, AgentResumed, AgentStarted, AgentUnusable, Exceeded, KeeperStarted, Text,
+};
 pub use cause::Cause;
 pub use environment::{EnvironmentBuilt, EnvironmentRefreshed, StaleVariable, VariableChange, VariableChangeKind};
-pub use place::{PlaceChanged, PlaceHost, PlaceState};
+pub use place::{PlaceChanged, PlaceHost, PlaceRead, PlaceState};
 pub use turn::{
     AnsweredBy, PermissionOutcome, PermissionRequested, PermissionResolved, Synthetic, SyntheticCause, TurnCancelling,
     TurnEnded, TurnLimited, TurnQueued, TurnReleased, TurnSilent, TurnStarted,
@@ -197,6 +199,11 @@ bodies! {
     "agent.dropped" => AgentDropped(AgentDropped),
     /// The agent's process is alive but cannot work any more. agentd ends the process and treats it as a crash.
     "agent.unusable" => AgentUnusable(AgentUnusable),
+    /// A new keeper continues with an agent that stayed on its place.
+    "agent.resumed" => AgentResumed(AgentResumed),
+    /// The journal has all output of an agent that stays on its place up to a position. Precedes no output of the same
+    /// read.
+    "place.read" => PlaceRead(PlaceRead),
     /// The agent's process and all its descendants ended. Written once for each launch, by the keeper or, if
     /// the keeper could not, by the daemon.
     "agent.exited" => AgentExited(AgentExited),

@@ -33,6 +33,20 @@ pub struct PlaceChanged {
     pub host: Option<PlaceHost>,
 }
 
+/// Data of the record `place.read`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct PlaceRead {
+    /// Number of the launch, counted from 1.
+    pub launch: u64,
+    /// Number of lines that were given to the agent.
+    pub lines: u64,
+    /// Number of bytes of the agent's stdout whose records precede this one.
+    pub out: u64,
+    /// Number of bytes of the agent's stderr whose records precede this one.
+    pub err: u64,
+}
+
 /// Facts about the machine and the user under which an agent runs on a place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -101,6 +115,8 @@ states! {
     Ending = "ending",
     /// The engine ended the launch. The reason has its words.
     Ended = "ended",
+    /// The connection to the place is cut. The agent stays there, and may run.
+    Away = "away",
     /// The connection to the place is lost.
     Lost = "lost",
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use agentd_api::PlaceName;
 use agentd_api::place::HERE;
-use agentd_place::{CommandPlace, Container, Kubernetes, Mount, Place, PlaceKind, Pod, Slurm, Ssh};
+use agentd_place::{CommandPlace, Container, Kubernetes, Mount, Place, PlaceKind, Pod, ResidentTimes, Slurm, Ssh};
 
 use super::super::{Scope, ScopeError, seconds};
-use super::ConfiguredPlace;
 use super::Kind::{self, Command, Container as Containers, Kubernetes as Pods, Slurm as Jobs, Ssh as Shell};
+use super::{ConfiguredPlace, Level};
 
 impl Kind {
     fn as_str(self) -> &'static str {
@@ -45,15 +45,25 @@ const LEAST_SILENCE: Duration = Duration::from_secs(1);
 /// Least time between two queries.
 const LEAST_POLL: Duration = Duration::from_millis(100);
 
+/// Time after which an agent without a connection is ended.
+const UNATTENDED: Duration = Duration::from_hours(7 * 24);
+/// Time for which the end of an agent waits to be read.
+const LINGER: Duration = Duration::from_hours(24);
+
 /// A mistake in a place: its key below the place, and the message after `places.NAME`.
 pub(super) type Wrong = (&'static str, String);
 
 impl ConfiguredPlace {
     /// Returns the keys that are set and that not all kinds have, with the kinds that have them.
     fn special_keys(&self) -> impl Iterator<Item = (&'static str, &'static [Kind])> {
-        let keys: [(&str, bool, &[Kind]); 31] = [
+        // Over ssh, only agents that stay have a list of states.
+        let polled: &[Kind] = match self.level {
+            Some(Level::Resident) => &[Jobs, Shell, Containers, Pods, Command],
+            _ => &[Jobs, Containers, Pods, Command],
+        };
+        let keys: [(&str, bool, &[Kind]); 32] = [
             ("keeper_file", self.keeper_file.is_some(), &[Jobs, Containers]),
-            ("poll", self.poll.is_some(), &[Jobs, Containers, Pods, Command]),
+            ("poll", self.poll.is_some(), polled),
             ("options", !self.options.is_empty(), &[Jobs, Shell, Containers, Pods]),
             ("memory", self.memory.is_some(), &[Jobs, Containers, Pods]),
             ("cores", self.cores.is_some(), &[Jobs, Containers, Pods]),
@@ -83,6 +93,7 @@ impl ConfiguredPlace {
             ("status", !self.status.is_empty(), &[Command]),
             ("cancel", !self.cancel.is_empty(), &[Command]),
             ("sweep", !self.sweep.is_empty(), &[Command]),
+            ("submit", !self.submit.is_empty(), &[Command]),
         ];
         keys.into_iter().filter(|(_, is_set, _)| *is_set).map(|(key, _, kinds)| (key, kinds))
     }
@@ -99,6 +110,11 @@ impl ConfiguredPlace {
         if let Some((key, kinds)) = self.special_keys().find(|(_, kinds)| !kinds.contains(&kind)) {
             let kinds: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
             let (own, others) = (kind.as_str(), kinds.join(", "));
+            if key == "poll" && kind == Shell {
+                let message = ".poll is no key of the kind \"ssh\" at the level \"connected\"; remove it, or set \
+                               level = \"resident\"";
+                return Err((key, message.to_owned()));
+            }
             return Err((key, format!(".{key} is no key of the kind {own:?}; remove it, or choose the kind {others}")));
         }
         self.check_texts()?;
@@ -114,8 +130,38 @@ impl ConfiguredPlace {
             ensures: self.ensures.clone(),
             pass: self.pass.clone().unwrap_or_else(|| kind.passed()),
             env: self.env.clone(),
+            resident: self.resident(kind)?,
             kind: self.kind(kind, home)?,
         })
+    }
+
+    /// Returns the times of an agent that stays on the place.
+    fn resident(&self, kind: Kind) -> Result<Option<ResidentTimes>, Wrong> {
+        let is_resident = self.level == Some(Level::Resident);
+        let keys = [
+            ("unattended", self.unattended.is_some(), true),
+            ("linger", self.linger.is_some(), true),
+            ("submit", !self.submit.is_empty(), true),
+            ("grace", self.grace.is_some(), false),
+        ];
+        let wrong = keys.into_iter().find(|(_, is_set, of_resident)| *is_set && *of_resident != is_resident);
+        if let Some((key, _, of_resident)) = wrong {
+            let level = if of_resident { "resident" } else { "connected" };
+            return Err((key, format!(".{key} is no key of this level; remove it, or set level = {level:?}")));
+        }
+        let names_job = self.client.iter().any(|word| word.contains("{job}"));
+        if names_job && self.submit.is_empty() {
+            return Err(("client", ".client has {job}, and no command gives one; set submit".to_owned()));
+        }
+        if is_resident && kind == Jobs && self.keeper_file.is_some() {
+            let message = ".keeper_file is not possible with level = \"resident\", since sbatch takes no file along; \
+                           install agentd-keeper on the nodes, and set keeper";
+            return Err(("keeper_file", message.to_owned()));
+        }
+        Ok(is_resident.then(|| ResidentTimes {
+            unattended: self.unattended.map_or(UNATTENDED, |time| time.0),
+            linger: self.linger.map_or(LINGER, |time| time.0),
+        }))
     }
 
     /// Checks all texts: they become arguments.
@@ -150,6 +196,7 @@ impl ConfiguredPlace {
             ("status", &self.status),
             ("cancel", &self.cancel),
             ("sweep", &self.sweep),
+            ("submit", &self.submit),
         ];
         for (key, list) in lists {
             if list.iter().any(|word| word.contains('\0')) || list.first().is_some_and(String::is_empty) {
@@ -335,6 +382,7 @@ impl ConfiguredPlace {
             status: self.status.clone(),
             cancel: self.cancel.clone(),
             sweep: self.sweep.clone(),
+            submit: self.submit.clone(),
         })
     }
 

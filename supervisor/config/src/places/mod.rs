@@ -34,14 +34,24 @@ pub struct ConfiguredPlace {
     /// launch, and a container mounts it at `keeper`. Default: none, and the place has its own. For `slurm` and
     /// `container`.
     pub keeper_file: Option<PathBuf>,
-    /// Time for which an agent continues after its connection is lost. Default: 0, and the agent is ended at once.
+    /// Whether the agent is `connected`, and ends when its connection is lost, or `resident`, and stays on the place
+    /// until agentd is connected again. Default: `connected`.
+    pub level: Option<Level>,
+    /// Time after which an agent without a connection is ended. Default: 7 days. For the level `resident`.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Time>"))]
+    pub unattended: Option<Time>,
+    /// Time for which the end of an agent waits to be read. Default: 1 day. For the level `resident`.
+    #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Time>"))]
+    pub linger: Option<Time>,
+    /// Time for which an agent continues after its connection is lost. For the level `connected`. Default: 0, and the
+    /// agent is ended at once.
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Time>"))]
     pub grace: Option<Time>,
     /// Time after which a silent connection counts as lost, at least 1 s. Default: 30 s.
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Time>"))]
     pub silence: Option<Time>,
     /// Time between two queries of the engine's states, at least 100 ms. One query serves all sessions of the place.
-    /// Default: 5 s. For all kinds except `ssh`.
+    /// Default: 5 s. For all kinds, and for `ssh` at the level `resident` only.
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Time>"))]
     pub poll: Option<Time>,
     /// Names of prerequisites that the engine ensures, for example by `licenses`. They are not checked for sessions on
@@ -54,8 +64,8 @@ pub struct ConfiguredPlace {
     /// Variables that are set for the client. They do not reach the agent. Default: none. Secrets and names that begin
     /// with `AGENTD_` are refused.
     pub env: BTreeMap<String, String>,
-    /// Further arguments of the client's program: `srun`, `ssh`, `run` of the container engine, or `kubectl run`.
-    /// Default: none. For all kinds except `command`.
+    /// Further arguments of the client's program: `srun`, `ssh`, `run` of the container engine, or `kubectl run`. At
+    /// the level `resident`, those of Slurm are for `sbatch`. Default: none. For all kinds except `command`.
     pub options: Vec<String>,
     /// Memory limit in bytes. Default: that of the engine. For `slurm`, `container` and `kubernetes`.
     #[cfg_attr(feature = "schema", schemars(with = "Option<super::schema::Size>"))]
@@ -124,6 +134,21 @@ pub struct ConfiguredPlace {
     /// Program and its arguments that end and remove all that a launch left behind, also if nothing is left. The words
     /// in braces are replaced as in `client`. Without it, `cancel` is used. Default: none. For `command`.
     pub sweep: Vec<String>,
+    /// Program and its arguments that give `agentd-keeper enter stay {name}` to an engine, once in a launch. The first
+    /// word of its output replaces `{job}` in `client`, which leads to `agentd-keeper enter attach {name}`. Default:
+    /// none, and `client` leads to `agentd-keeper enter attach {name} start`. For `command` with the level `resident`.
+    pub submit: Vec<String>,
+}
+
+/// Life of an agent whose connection is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema, serde::Serialize))]
+#[serde(rename_all = "kebab-case")]
+pub enum Level {
+    /// The agent ends.
+    Connected,
+    /// The agent stays on its place.
+    Resident,
 }
 
 /// Engine of a place.

@@ -94,7 +94,6 @@ fn every_key_of_the_other_kinds_reaches_the_place() {
 fn a_key_of_another_kind_is_refused_with_the_kinds_that_have_it() {
     for (kind, key, kinds) in [
         ("kind = \"ssh\"\nhost = \"h\"", "partition = \"p\"", "slurm"),
-        ("kind = \"ssh\"\nhost = \"h\"", "poll = 1", "slurm, container, kubernetes, command"),
         ("kind = \"ssh\"\nhost = \"h\"", "memory = 1", "slurm, container, kubernetes"),
         ("kind = \"slurm\"", "host = \"h\"", "ssh"),
         ("kind = \"slurm\"", "user = \"u\"", "ssh, container"),
@@ -140,6 +139,14 @@ fn a_place_that_cannot_work_is_refused_with_its_remedy() {
         ("kind = \"slurm\"\ntime = 0", "places.farm.time is 0"),
         ("kind = \"slurm\"\nsilence = \"999ms\"", "places.farm.silence is less than 1 s"),
         ("kind = \"slurm\"\npoll = \"99ms\"", "places.farm.poll is less than 100 ms"),
+        ("kind = \"ssh\"\nhost = \"h\"\npoll = 1", "remove it, or set level = \"resident\""),
+        ("kind = \"slurm\"\nlevel = \"stays\"", "unknown variant `stays`"),
+        ("kind = \"slurm\"\nlinger = 1", "places.farm.linger is no key of this level"),
+        ("kind = \"slurm\"\nunattended = 1", "remove it, or set level = \"resident\""),
+        ("kind = \"slurm\"\nlevel = \"resident\"\ngrace = 1", "remove it, or set level = \"connected\""),
+        ("kind = \"slurm\"\nlevel = \"resident\"\nkeeper_file = \"/k\"", "sbatch takes no file along"),
+        ("kind = \"command\"\nclient = [\"c\"]\nsubmit = [\"s\"]", "places.farm.submit is no key of this level"),
+        ("kind = \"command\"\nlevel = \"resident\"\nclient = [\"c\", \"{job}\"]", "set submit"),
         ("kind = \"slurm\"\npass = [\"A B\"]", "places.farm.pass: \"A B\" is not a variable name"),
         ("kind = \"slurm\"\npass = [\"AGENTD_X\"]", "agentd's own"),
         ("kind = \"slurm\"\nenv = { AGENTD_X = \"1\" }", "places.farm.env: AGENTD_X is agentd's own variable"),
@@ -217,4 +224,14 @@ fn a_users_file_completes_a_place_of_the_administrator() {
     let loaded = of_texts(&[system], &["[places.farm]\npartition = \"own\"\n"]).unwrap();
     let PlaceKind::Slurm(slurm) = loaded.config.place("farm").unwrap().kind else { panic!() };
     assert_eq!(slurm.partition.as_deref(), Some("own"));
+}
+
+#[test]
+fn an_agent_stays_on_a_place_of_the_level_resident_for_its_times() {
+    assert_eq!(place("kind = \"slurm\"\nlevel = \"connected\"").resident, None);
+    let resident = place("kind = \"ssh\"\nhost = \"h\"\nlevel = \"resident\"\npoll = 2").resident.unwrap();
+    assert_eq!((resident.unattended, resident.linger), (Duration::from_hours(168), Duration::from_hours(24)));
+    let times = "unattended = \"1h\"\nlinger = \"2m\"";
+    let resident = place(&format!("kind = \"slurm\"\nlevel = \"resident\"\n{times}")).resident.unwrap();
+    assert_eq!((resident.unattended, resident.linger), (Duration::from_hours(1), Duration::from_mins(2)));
 }

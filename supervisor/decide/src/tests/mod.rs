@@ -221,6 +221,7 @@ impl World {
             isolation: Isolated::default(),
             warm: false,
             place: None,
+            resident: false,
         }));
     }
 

@@ -26,6 +26,7 @@ fn start(world: &mut World) {
         isolation: Isolated::default(),
         warm: false,
         place: Some("farm".to_owned()),
+        resident: false,
     }));
     world.settle();
 }

@@ -1,19 +1,49 @@
 //! The end of the agent: SIGTERM, the kill of the tree, the rest of the output, and `agent.exited`.
 
 use std::os::unix::process::ExitStatusExt as _;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use agentd_api::event::{AgentExited, Body, Exceeded};
 use agentd_fault::Point;
 use agentd_journal::Record;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{self, Signal, killpg};
 use nix::unistd::Pid;
 
 use super::{DRAIN, Keeper, placed};
+use crate::agent::Agent;
 use crate::machine::{IDLE, Input};
 use crate::texts::{ended, for_want_of_memory};
 use crate::tree;
 use crate::wait::Read;
+
+/// Time limit for a killed near side to disappear, and the pause between two looks.
+const REAPED: Duration = Duration::from_secs(5);
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// Kills the agent's processes. Returns the number of processes besides the agent.
+fn kill(agent: &mut Agent) -> u32 {
+    let (is_resident, pid, exit) = (agent.is_resident(), agent.pid, &mut agent.exit);
+    let note = |ended, status| {
+        if ended == pid {
+            *exit = Some(status);
+        }
+    };
+    if !is_resident {
+        return tree::kill(pid, &mut agent.family, note).others;
+    }
+    // The other processes may be those of the engine that holds the agent, so only the near side is killed.
+    let until = Instant::now() + REAPED;
+    while agent.exit.is_none() && Instant::now() < until {
+        let _ = signal::kill(Pid::from_raw(pid), Signal::SIGKILL);
+        std::thread::sleep(PAUSE);
+        tree::reap(|ended, status| {
+            if ended == pid {
+                agent.exit = Some(status);
+            }
+        });
+    }
+    0
+}
 
 impl Keeper<'_> {
     /// Sends SIGTERM to the agent's process group. If the leader is gone, sends SIGTERM to each remaining process of
@@ -30,6 +60,11 @@ impl Keeper<'_> {
     }
 
     pub(super) fn end(&mut self) {
+        if self.leaves_agent() {
+            // The daemon starts another keeper, which continues with the agent.
+            self.over = true;
+            return;
+        }
         let mut exited = AgentExited {
             launch: self.args.launch,
             status: None,
@@ -42,15 +77,9 @@ impl Keeper<'_> {
         };
         (self.watch, self.warm) = (None, None);
         if let Some(agent) = &mut self.agent {
-            let (pid, exit) = (agent.pid, &mut agent.exit);
-            exited.killed = tree::kill(pid, &mut agent.family, |ended, status| {
-                if ended == pid {
-                    *exit = Some(status);
-                }
-            })
-            .others;
-            exited.status = exit.and_then(|status| status.code());
-            exited.signal = exit.and_then(|status| status.signal());
+            exited.killed = kill(agent);
+            exited.status = agent.exit.and_then(|status| status.code());
+            exited.signal = agent.exit.and_then(|status| status.signal());
             if let Some(memory) = self.memory.as_mut().filter(|_| !exited.requested && exited.reason.is_none())
                 && exited.status != Some(0)
                 && memory.ran_out(Instant::now())

@@ -16,6 +16,7 @@
 
 mod end;
 mod placed;
+mod resumed;
 
 use std::io;
 use std::os::fd::AsFd as _;
@@ -265,6 +266,8 @@ impl<'a> Keeper<'a> {
     fn read_agent(&mut self) {
         let now = Instant::now();
         let (listens, is_followed) = (self.listens(), self.connection.is_some());
+        let is_resuming = |agent: &Agent| agent.place.as_ref().is_some_and(AgentPlace::is_resuming);
+        let listens = listens && !self.agent.as_ref().is_some_and(is_resuming);
         let Some(agent) = self.agent.as_mut().filter(|_| listens) else { return };
         let mut ended = false;
         if agent.stdout.due(now).is_ok_and(|pipe| pipe.is_some()) {
@@ -405,6 +408,11 @@ impl<'a> Keeper<'a> {
             let message = format!("this keeper is for launch {}, not {}", self.args.launch, record.launch);
             return (refused("wrong-launch", message), None);
         }
+        if let Some(line) = &record.place
+            && line.resident.as_ref().is_some_and(|resident| resident.resume.is_some())
+        {
+            return self.resume(record);
+        }
         let memory = if record.is_unit { Memory::of_own_cgroup(Instant::now()) } else { None };
         let warm = self.warm.take();
         let launched =
@@ -425,8 +433,11 @@ impl<'a> Keeper<'a> {
                 let started = Body::AgentStarted(started);
                 // One write has both: an agent that was kept warm has received its first request already.
                 let sent = sent.map(|line| Record { kind: "agent.in", data: line });
+                let begin = self.agent.as_ref().and_then(|agent| agent.place.as_ref()?.position.as_ref());
+                let begin = begin.map(|position| Body::PlaceRead(position.read).to_data());
+                let begin = begin.as_ref().map(|data| Record { kind: "place.read", data });
                 let records = [Record { kind: started.kind(), data: &started.to_data() }];
-                self.log.write(&records.into_iter().chain(sent).collect::<Vec<_>>());
+                self.log.write(&records.into_iter().chain(begin).chain(sent).collect::<Vec<_>>());
                 // The limits are those of this machine.
                 self.watch = record.place.is_none().then(|| Watch::new(record.limits, Instant::now())).flatten();
                 (FromKeeper::Launched { pid }, Some(Input::Launched))
@@ -496,6 +507,7 @@ impl<'a> Keeper<'a> {
                 Action::Disarm => self.deadline = None,
                 Action::CloseStdin => {
                     if let Some(agent) = &mut self.agent {
+                        agent.place.iter_mut().for_each(AgentPlace::announce_close);
                         agent.stdin.close();
                     }
                 }

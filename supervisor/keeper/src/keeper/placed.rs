@@ -2,7 +2,7 @@
 
 use agentd_api::event::{AgentExited, Body, PlaceChanged, PlaceHost, PlaceState};
 
-use super::Keeper;
+use super::{Keeper, resumed};
 use crate::machine::Input;
 use crate::place::agent::{AgentPlace, CANCEL_MS, PASS_ON_MS};
 use crate::protocol::{PlaceReport, StopTimes};
@@ -14,14 +14,70 @@ impl Keeper<'_> {
     pub(super) fn read_place(&mut self) {
         let Some(place) = self.agent.as_mut().and_then(|agent| agent.place.as_mut()) else { return };
         for report in place.read() {
-            let (state, message, host) = match report {
-                PlaceReport::Running(host) => (PlaceState::Running, None, Some(host)),
-                PlaceReport::Lost { message } => (PlaceState::Lost, Some(message), None),
-                PlaceReport::Refused { .. } | PlaceReport::Ended { .. } => continue,
-            };
-            let changed = changed(self.args.launch, place, state, message, host);
-            self.log.write_body(&changed);
+            self.note_report(report);
         }
+        if let Some(place) = self.agent.as_mut().and_then(|agent| agent.place.as_mut())
+            && !self.log.is_blocked()
+        {
+            place.report_kept();
+        }
+    }
+
+    fn note_report(&mut self, report: PlaceReport) {
+        let Some(agent) = &mut self.agent else { return };
+        let Some(place) = &agent.place else { return };
+        let changed = |state, message, host| changed(self.args.launch, place, state, message, host);
+        match report {
+            PlaceReport::Running(host) => self.log.write_body(&changed(PlaceState::Running, None, Some(host))),
+            PlaceReport::Away { message } => self.log.write_body(&changed(PlaceState::Away, Some(message), None)),
+            PlaceReport::Submitted { job } => {
+                let Body::PlaceChanged(mut submitted) = changed(PlaceState::Submitted, None, None) else { return };
+                submitted.job = Some(job);
+                self.log.write_body(&Body::PlaceChanged(submitted));
+            }
+            PlaceReport::Attached { lines, masks } => {
+                if place.is_resuming() {
+                    agent.adopt(masks);
+                    self.send_again(lines);
+                }
+            }
+            PlaceReport::Lost { message } => self.log.write_body(&changed(PlaceState::Lost, Some(message), None)),
+            // Kept as the last report.
+            PlaceReport::Refused { .. } | PlaceReport::Ended { .. } => {}
+        }
+    }
+
+    /// Sends the recorded lines that the place does not have. `known` is the number of lines that it has.
+    fn send_again(&mut self, known: u64) {
+        let found = resumed::find(&self.args.state, self.args.launch, known);
+        let Some(agent) = &mut self.agent else { return };
+        match found {
+            Ok(Some(found)) => {
+                let missing = found.lines.iter().filter(|(number, _)| *number > known);
+                for (_, line) in missing {
+                    agent.push_line(line.get(), resumed::fillings(line), &self.args.state);
+                }
+                agent.stdin.write();
+            }
+            // The journal could be read at the launch, and this process writes it.
+            Ok(None) => {}
+            Err(error) => agent.remark(&format!("cannot read the lines that the agent has not received: {error}")),
+        }
+        if let Some(position) = agent.place.as_mut().and_then(|place| place.position.as_mut()) {
+            position.is_resuming = false;
+        }
+    }
+
+    /// Reports whether the near side was killed and the agent stays on its place. Another keeper continues with it.
+    pub(super) fn leaves_agent(&mut self) -> bool {
+        self.read_place();
+        let is_own = self.machine.requested() || self.reason.is_some();
+        self.agent.as_ref().is_some_and(|agent| {
+            let stays = agent.place.as_ref().is_some_and(|place| {
+                place.position.is_some() && (place.has_entered || place.is_resuming()) && place.last.is_none()
+            });
+            stays && agent.exit.is_some() && !is_own
+        })
     }
 
     /// Gives the near side time to cancel a start, or to pass SIGTERM on.
@@ -63,7 +119,11 @@ pub(super) fn complete(place: &AgentPlace, exited: &mut AgentExited) -> Option<B
         }
         Some(PlaceReport::Refused { code, message }) => {
             (exited.status, exited.signal) = (None, None);
-            exited.exec_error = Some(message.clone()).filter(|_| !(is_own && code == "cancelled"));
+            let is_cancelled = is_own && code == "cancelled";
+            if is_cancelled && place.position.is_some() {
+                exited.reason.get_or_insert_with(|| place.lost("it was cut when the agent was to end"));
+            }
+            exited.exec_error = Some(message.clone()).filter(|_| !is_cancelled);
             None
         }
         Some(PlaceReport::Lost { message }) => {
@@ -71,8 +131,8 @@ pub(super) fn complete(place: &AgentPlace, exited: &mut AgentExited) -> Option<B
             None
         }
         // A killed near side is the usual end of an agent that does not obey.
-        Some(PlaceReport::Running(_)) | None if is_own => None,
-        Some(PlaceReport::Running(_)) | None => {
+        _ if is_own => None,
+        _ => {
             let how = match (exited.status, exited.signal) {
                 (Some(status), _) => format!("ended with status {status}"),
                 (None, Some(signal)) => format!("was ended by signal {signal}"),

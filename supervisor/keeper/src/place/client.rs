@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::time::Instant;
 
 use agentd_api::ByteString;
-use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 use crate::attributes::Inherited;
@@ -83,6 +83,11 @@ impl Process {
         Self { pid, exit: None, exited_at: None, tail: Tail::default(), passes }
     }
 
+    /// Makes the state of a process that was not started.
+    pub(super) fn none() -> Self {
+        Self { exit: Some(ExitStatus::default()), ..Self::new(0, Vec::new()) }
+    }
+
     /// Notes an exit, if it is that of this process.
     pub(super) fn note(&mut self, pid: i32, status: ExitStatus) {
         if pid == self.pid {
@@ -112,10 +117,10 @@ impl Process {
         }
     }
 
-    /// Kills the process.
+    /// Kills the process group.
     pub(super) fn kill(&self) {
         if self.exit.is_none() {
-            let _ = kill(Pid::from_raw(self.pid), Signal::SIGKILL);
+            let _ = killpg(Pid::from_raw(self.pid), Signal::SIGKILL);
         }
     }
 

@@ -23,7 +23,6 @@
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::process::ExitStatusExt as _;
 use std::time::{Duration, Instant};
 
 use nix::poll::PollFlags;
@@ -31,15 +30,15 @@ use nix::sys::signal::Signal;
 use nix::unistd::{dup2_stdin, dup2_stdout};
 
 use super::flow::take;
-use super::frames::{Begin, Exited, Hello, Kind, MARKER, PROTOCOL, Running, Stream};
+use super::frames::{Begin, Hello, Kind, MARKER, PROTOCOL, Running, Stream};
 use super::line::Line;
-use super::program::Program;
+use super::program::{Program, gone};
 use super::wire;
 use super::{Events, PlaceError, Waits, host, outer, setup};
 use crate::os;
+use crate::private;
 use crate::signals::Signals;
 use crate::wait::Read;
-use crate::{private, tree};
 
 /// Time limit for the first frame.
 const FIRST: Duration = Duration::from_mins(1);
@@ -81,6 +80,13 @@ fn open_line() -> io::Result<Line> {
     let from = take(io::stdin(), |null| dup2_stdin(null))?;
     let to = take(io::stdout(), |null| dup2_stdout(null))?;
     let mut line = Line::new(from, to)?;
+    hello(&mut line)?;
+    line.limit_silence(FIRST);
+    Ok(line)
+}
+
+/// Greets the near side.
+pub(super) fn hello(line: &mut Line) -> io::Result<()> {
     line.outgoing.push_raw(MARKER);
     let hello = Hello {
         protocol: PROTOCOL,
@@ -89,8 +95,7 @@ fn open_line() -> io::Result<Line> {
     };
     line.say_json(Kind::Hello, &hello)?;
     line.open();
-    line.limit_silence(FIRST);
-    Ok(line)
+    Ok(())
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -318,14 +323,16 @@ impl Far {
         let duration = Duration::from_millis;
         self.times =
             Times { grace: duration(begin.grace_ms), close: duration(begin.close_ms), term: duration(begin.term_ms) };
-        let started = Program::start(&begin.program);
-        begin.program.zeroize();
+        let started = begin.program.as_ref().map_or_else(|| Err(gone()), Program::start);
+        if let Some(program) = &mut begin.program {
+            program.zeroize();
+        }
         drop(begin);
         // The program's environment may have been large.
         os::release_memory();
         let said = match started {
             Ok(program) => {
-                let running = Running { pid: program.pid.unsigned_abs() };
+                let running = Running { pid: program.pid.unsigned_abs(), resident: None };
                 self.program = Some(program);
                 self.line.say_json(Kind::Running, &running)
             }
@@ -366,24 +373,8 @@ impl Far {
         let is_free = matches!(self.stage, Stage::Free | Stage::Grace(_));
         let has_ended = self.has_ended();
         let Some(program) = self.program.as_mut().filter(|_| !has_ended) else { return };
-        let came = program.family.take_changes(Instant::now()) || came;
-        if came || program.is_outlived {
-            let was_alive = program.exit.is_none();
-            let Program { pid: leader, exit, family, .. } = program;
-            let others = tree::remain(family, |pid, status| {
-                if pid == *leader {
-                    *exit = Some(status);
-                }
-            });
-            if program.exit.is_some() {
-                let is_held = program.stdin.is_held();
-                program.is_outlived |= was_alive && program.is_agent && is_free && is_held;
-                // After the end of stdin, such an agent ends by itself.
-                let has_heirs = others && (is_held || program.stdin.is_closing()) && program.stdout.fd().is_some();
-                if !(program.is_outlived && has_heirs) {
-                    self.end_tree();
-                }
-            }
+        if program.note_children(came, is_free) {
+            self.end_tree();
         }
     }
 
@@ -445,12 +436,7 @@ impl Far {
 
     fn say_farewell(&mut self) {
         let Some(program) = &self.program else { return };
-        let exited = Exited {
-            status: program.exit.and_then(|exit| exit.code()),
-            signal: program.exit.and_then(|exit| exit.signal()),
-            killed: program.killed,
-            cut: self.is_cut,
-        };
+        let exited = program.exited(self.is_cut);
         self.end = Some(program.exit.map_or(LOST, outer::code));
         if self.line.say_json(Kind::Exited, &exited).is_err() {
             self.line.fail();
@@ -487,15 +473,7 @@ impl Far {
     fn end_tree(&mut self) {
         let has_ended = self.has_ended();
         let Some(program) = self.program.as_mut().filter(|_| !has_ended) else { return };
-        let Program { pid, family, exit, .. } = program;
-        let leader = *pid;
-        let killed = tree::kill(leader, family, |pid, status| {
-            if pid == leader {
-                *exit = Some(status);
-            }
-        });
-        (program.killed, program.drained) = (killed.others, 0);
-        program.stdin.abandon();
+        program.end_tree();
         self.stage = Stage::Draining;
     }
 }

@@ -218,6 +218,11 @@ impl Sink {
         (self.queue, self.sent) = (Vec::new(), 0);
     }
 
+    /// Forgets the taken bytes, because the other side of a new line begins with what waits here.
+    pub(super) fn forget_taken(&mut self) {
+        self.taken = 0;
+    }
+
     /// Returns the number of taken bytes when it is time to report it.
     pub(super) fn report(&mut self) -> Option<u32> {
         if self.taken < REPORTED {

@@ -3,7 +3,7 @@
 use agentd_api::event::PlaceHost;
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::PlacedProgram;
+use crate::protocol::{Masks, PlacedProgram, StreamCursor};
 
 /// First bytes of the far side. The control character keeps an echo of a command line from being taken for it.
 pub(super) const MARKER: &[u8] = b"\x01agentd-enter 1\n";
@@ -31,7 +31,7 @@ pub(super) enum Kind {
     Running,
     /// The program was not started: [`Refused`]. The last frame.
     Refused,
-    /// The program and its tree have ended: [`Exited`]. The last frame.
+    /// The program and its tree have ended: [`Exited`]. The last frame of the far side.
     Exited,
     /// Shows that the sender is alive. Has no content.
     Beat,
@@ -45,10 +45,18 @@ pub(super) enum Kind {
     End(Stream),
     /// Number of bytes of a stream that were passed on (u32, little endian).
     Taken(Stream),
+    /// The journal has all bytes of stdout and stderr before these numbers (two u64, little endian).
+    Kept,
+    /// Number of complete lines of stdin that the far side has received (u64, little endian).
+    Lines,
+    /// More values to mask in the output, for the far side to keep: [`Masks`].
+    Masks,
+    /// The end of the program was passed on. Last frame of the near side.
+    Over,
 }
 
 /// Each kind with its byte. No byte is the first one of [`MARKER`].
-pub(super) const KINDS: [(u8, Kind); 16] = [
+pub(super) const KINDS: [(u8, Kind); 20] = [
     (0x10, Kind::Hello),
     (0x11, Kind::Running),
     (0x12, Kind::Refused),
@@ -56,6 +64,10 @@ pub(super) const KINDS: [(u8, Kind); 16] = [
     (0x14, Kind::Beat),
     (0x15, Kind::Begin),
     (0x16, Kind::Signal),
+    (0x17, Kind::Kept),
+    (0x18, Kind::Lines),
+    (0x19, Kind::Masks),
+    (0x1a, Kind::Over),
     (0x20, Kind::Data(Stream::In)),
     (0x21, Kind::Data(Stream::Out)),
     (0x22, Kind::Data(Stream::Err)),
@@ -98,17 +110,47 @@ impl Hello {
 /// Content of [`Kind::Begin`]. The times are those of [`crate::protocol::PlaceLine`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Begin {
-    pub(super) program: PlacedProgram,
+    /// Absent if the program is known to run.
+    pub(super) program: Option<PlacedProgram>,
     pub(super) silence_ms: u64,
     pub(super) grace_ms: u64,
     pub(super) close_ms: u64,
     pub(super) term_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) resident: Option<BeginResident>,
+}
+
+/// Part of [`Begin`] for a program that stays on its place.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct BeginResident {
+    /// Position of the near side in the streams.
+    pub(super) resume: StreamCursor,
+    /// Number of bytes of each stream that wait at the near side.
+    pub(super) waiting: StreamCursor,
+    /// Position of the journal.
+    pub(super) kept: StreamCursor,
+    /// Texts to keep, with a program.
+    pub(super) masks: Masks,
+    pub(super) alone_ms: u64,
+    pub(super) linger_ms: u64,
 }
 
 /// Content of [`Kind::Running`].
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Running {
     pub(super) pid: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) resident: Option<RunningResident>,
+}
+
+/// Part of [`Running`] for a program that stays on its place.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct RunningResident {
+    /// Number of complete lines of stdin that were received.
+    pub(super) lines: u64,
+    /// Number of bytes of stdin that wait for the program.
+    pub(super) waiting: u64,
+    pub(super) masks: Masks,
 }
 
 /// Content of [`Kind::Refused`].

@@ -43,10 +43,15 @@ impl Line {
     pub(super) fn new(from: OwnedFd, to: OwnedFd) -> io::Result<Self> {
         nonblocking(&from)?;
         nonblocking(&to)?;
+        Ok(Self { from: Some(from), to: Some(to), ..Self::none() })
+    }
+
+    /// Makes an end without another end.
+    pub(super) fn none() -> Self {
         let now = Instant::now();
-        Ok(Self {
-            from: Some(from),
-            to: Some(to),
+        Self {
+            from: None,
+            to: None,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
             is_open: false,
@@ -56,7 +61,7 @@ impl Line {
             silence: None,
             beat: Duration::from_secs(1),
             is_wide: false,
-        })
+        }
     }
 
     /// Allows bytes to be sent.
@@ -94,6 +99,12 @@ impl Line {
     /// Adds a frame with JSON.
     pub(super) fn say_json(&mut self, kind: Kind, content: &impl Serialize) -> io::Result<()> {
         if self.to.is_some() && !self.is_closing { self.outgoing.push_json(kind, content) } else { Ok(()) }
+    }
+
+    /// Adds a frame with JSON that contains secrets.
+    pub(super) fn say_secret(&mut self, kind: Kind, content: &impl Serialize) -> io::Result<()> {
+        self.outgoing.keep_secret();
+        self.say_json(kind, content)
     }
 
     /// Reports whether received bytes may still come.

@@ -14,6 +14,7 @@
 //! This module starts no jobs of an engine and follows no queue. The command line of the client comes from the daemon.
 
 pub(crate) mod agent;
+pub mod attach;
 mod client;
 pub mod far;
 mod flow;
@@ -23,10 +24,14 @@ mod line;
 pub mod near;
 mod outer;
 mod program;
+mod room;
+pub mod stay;
+mod store;
 mod wire;
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
+use std::path::PathBuf;
 use std::time::Instant;
 
 use nix::poll::{PollFd, PollFlags};
@@ -47,6 +52,18 @@ pub enum PlaceError {
     Silent(u64),
     #[error("the connection is damaged: {0}")]
     Damaged(String),
+    #[error("{0:?} is not the name of an agent on a place")]
+    Name(String),
+    #[error("{0:?} runs here already")]
+    Held(String),
+    #[error("the agent {0:?} runs on host {1:?}, and this is another machine")]
+    Elsewhere(String, String),
+    #[error("the parent of the agent {0:?} has not ended within {1} s")]
+    Stuck(String, u64),
+    #[error("the user has no home directory on this place, and XDG_STATE_HOME is not set")]
+    NoHome,
+    #[error("cannot use {0:?}: the path is too long for a socket; set XDG_STATE_HOME to a shorter one")]
+    LongPath(PathBuf),
     #[error("cannot {action}")]
     Setup { action: &'static str, source: io::Error },
 }

@@ -1,15 +1,17 @@
 //! The program of the far side: where it is found, how it is started, and the ends of its streams.
 
 use std::io;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
+use std::time::Instant;
 
 use agentd_api::ByteString;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{AccessFlags, Pid, access};
 
 use super::flow::{Sink, Source};
-use super::frames::{Refused, Stream};
+use super::frames::{Exited, Refused, Stream};
 use crate::os::{self, Family};
 use crate::protocol::{PlacedProgram, SESSION_VARIABLE, Variable};
 use crate::spawn::{self, Spawned};
@@ -53,6 +55,55 @@ impl Program {
         })
     }
 
+    /// Notes processes that have exited. Reports whether the rest of the tree is to be killed. `is_free` is whether the
+    /// program is not being ended.
+    ///
+    /// An agent whose started process exits first lives as long as other processes hold its stdin and stdout.
+    pub(super) fn note_children(&mut self, came: bool, is_free: bool) -> bool {
+        let came = self.family.take_changes(Instant::now()) || came;
+        if !came && !self.is_outlived {
+            return false;
+        }
+        let was_alive = self.exit.is_none();
+        let Self { pid: leader, exit, family, .. } = self;
+        let others = tree::remain(family, |pid, status| {
+            if pid == *leader {
+                *exit = Some(status);
+            }
+        });
+        if self.exit.is_none() {
+            return false;
+        }
+        let is_held = self.stdin.is_held();
+        self.is_outlived |= was_alive && self.is_agent && is_free && is_held;
+        // After the end of stdin, such an agent ends by itself.
+        let has_heirs = others && (is_held || self.stdin.is_closing()) && self.stdout.fd().is_some();
+        !(self.is_outlived && has_heirs)
+    }
+
+    /// Kills the rest of the tree. The rest of the output is read next.
+    pub(super) fn end_tree(&mut self) {
+        let Self { pid, family, exit, .. } = self;
+        let leader = *pid;
+        let killed = tree::kill(leader, family, |pid, status| {
+            if pid == leader {
+                *exit = Some(status);
+            }
+        });
+        (self.killed, self.drained) = (killed.others, 0);
+        self.stdin.abandon();
+    }
+
+    /// Describes the end of the program. `cut` is whether output was dropped.
+    pub(super) fn exited(&self, cut: bool) -> Exited {
+        Exited {
+            status: self.exit.and_then(|exit| exit.code()),
+            signal: self.exit.and_then(|exit| exit.signal()),
+            killed: self.killed,
+            cut,
+        }
+    }
+
     /// Sends a signal to the process group. If the started process is gone, sends it to each process of the tree.
     pub(super) fn signal(&mut self, signal: Signal) {
         if self.exit.is_none() {
@@ -62,6 +113,11 @@ impl Program {
             tree::signal(&mut self.family, signal);
         }
     }
+}
+
+/// Refuses to continue with a program that does not run here.
+pub(super) fn gone() -> Refused {
+    Refused { code: "gone".to_owned(), message: "the agent does not run there any more".to_owned() }
 }
 
 fn start(program: &PlacedProgram) -> Result<Spawned, Refused> {

@@ -11,7 +11,7 @@
 //! ([`WINDOW`](super::frames::WINDOW)) of a stream that the other side has not passed on yet. A program that reads
 //! nothing therefore never blocks the frames of the other streams, the signals and the beats.
 //!
-//! Both sides have the same version ([`Hello`]), so a frame of an unknown kind means that the line is damaged.
+//! Both sides have the same protocol ([`Hello`]), so a frame of an unknown kind means that the line is damaged.
 
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use serde::de::DeserializeOwned;
 use zeroize::Zeroize as _;
 
 use super::frames::{Begin, Hello, Kind, MARKER, Stream};
-use crate::protocol::MAX_FRAME;
+use crate::protocol::{MAX_FRAME, StreamCursor};
 use crate::wait::{self, Read};
 
 /// Length of a frame's header in bytes.
@@ -74,6 +74,24 @@ pub(super) fn parse<T: DeserializeOwned>(content: &[u8]) -> Result<T, WireError>
 pub(super) fn number(content: &[u8]) -> Result<u32, WireError> {
     let bytes = content.try_into().map_err(|_| WireError::Content(format!("{} bytes for a number", content.len())))?;
     Ok(u32::from_le_bytes(bytes))
+}
+
+/// Parses a count of lines in a frame.
+pub(super) fn count(content: &[u8]) -> Result<u64, WireError> {
+    let bytes = content.try_into().map_err(|_| WireError::Content(format!("{} bytes for a count", content.len())))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// Parses the position of the journal in a frame.
+pub(super) fn cursor(content: &[u8]) -> Result<StreamCursor, WireError> {
+    let (numbers, rest) = content.as_chunks::<8>();
+    let [out, err] = *numbers else {
+        return Err(WireError::Content(format!("{} bytes for a position", content.len())));
+    };
+    if !rest.is_empty() {
+        return Err(WireError::Content(format!("{} bytes for a position", content.len())));
+    }
+    Ok(StreamCursor { out: u64::from_le_bytes(out), err: u64::from_le_bytes(err) })
 }
 
 /// Received bytes. Bytes of streams are returned as they arrive, and all other frames when they are complete.
@@ -261,6 +279,11 @@ impl Outgoing {
         let content = serde_json::to_vec(content)?;
         self.push(kind, &content);
         Ok(())
+    }
+
+    /// Overwrites all bytes after they were sent, because a waiting frame contains secrets.
+    pub(super) fn keep_secret(&mut self) {
+        self.is_secret = true;
     }
 
     /// Puts a frame that contains secrets before all others. The bytes are overwritten after they were sent.
@@ -472,7 +495,8 @@ mod tests {
     #[test]
     fn a_large_frame_is_whole_and_an_empty_piece_of_a_stream_is_nothing() {
         let program = PlacedProgram { program: "x".repeat(10 << 20).into(), ..PlacedProgram::default() };
-        let begin = Begin { program, silence_ms: 1, grace_ms: 2, close_ms: 3, term_ms: 4 };
+        let begin =
+            Begin { program: Some(program), silence_ms: 1, grace_ms: 2, close_ms: 3, term_ms: 4, resident: None };
         let (mut out, length) = (Outgoing::default(), 10 << 20);
         out.push_raw(MARKER);
         out.push_json(Kind::Hello, &hello()).unwrap();
@@ -483,7 +507,7 @@ mod tests {
         let kinds: Vec<_> = frames.iter().map(|(kind, _)| *kind).collect();
         assert_eq!(kinds, [Kind::Begin, Kind::End(Stream::In)]);
         let begin: Begin = parse(&frames[0].1).unwrap();
-        assert_eq!((begin.program.program.as_bytes().len(), begin.term_ms), (length, 4));
+        assert_eq!((begin.program.as_ref().unwrap().program.as_bytes().len(), begin.term_ms), (length, 4));
     }
 
     #[test]
@@ -505,7 +529,8 @@ mod tests {
     fn the_begin_precedes_earlier_bytes_and_is_overwritten_after_it_was_sent() {
         let secret = "hunter2-hunter2";
         let program = PlacedProgram { args: vec![secret.into()], ..PlacedProgram::default() };
-        let begin = Begin { program, silence_ms: 0, grace_ms: 0, close_ms: 0, term_ms: 0 };
+        let begin =
+            Begin { program: Some(program), silence_ms: 0, grace_ms: 0, close_ms: 0, term_ms: 0, resident: None };
         let mut out = Outgoing::default();
         out.push(Kind::Data(Stream::In), b"early");
         out.begin(&begin).unwrap();

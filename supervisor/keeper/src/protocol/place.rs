@@ -12,7 +12,7 @@ use agentd_api::event::PlaceHost;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroize as _;
 
-use super::{Attributes, Variable};
+use super::{Attributes, Fill, Variable};
 
 /// A program on a place, and the way to the place.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -50,6 +50,105 @@ pub struct PlaceLine {
     pub close_ms: u64,
     /// Time from SIGTERM to the kill of the whole tree.
     pub term_ms: u64,
+    /// Terms of an agent that stays on the place when the connection is lost. Absent: the loss ends it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resident: Option<Box<Resident>>,
+}
+
+/// Terms of an agent that stays on its place when the connection is lost.
+///
+/// `agentd-keeper enter stay NAME` is then the agent's parent, and `client` leads to it by way of `agentd-keeper enter
+/// attach NAME`. A lost connection is followed by another client, as often as necessary.
+#[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resident {
+    /// Command line that submits the agent's parent to an engine, once in a launch. The first word of its output is the
+    /// engine's job, which replaces `{job}` in the words of `client`. Absent if the client starts the parent itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submit: Option<Vec<ByteString>>,
+    /// The engine's job, if the agent's parent was submitted already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
+    /// Position of the journal in the agent's streams, for an agent that runs already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resume: Option<StreamCursor>,
+    /// Texts that the place keeps for a keeper that continues with the agent.
+    #[serde(default)]
+    pub masks: Masks,
+    /// Time in milliseconds after which an agent without a connection is ended.
+    pub alone_ms: u64,
+    /// Time in milliseconds for which the end of an agent waits to be read.
+    pub linger_ms: u64,
+}
+
+/// Prints no command lines.
+impl std::fmt::Debug for Resident {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resident").field("job", &self.job).field("resume", &self.resume).finish_non_exhaustive()
+    }
+}
+
+/// Numbers of the first bytes of an agent's output that a reader does not have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StreamCursor {
+    /// Byte of stdout.
+    pub out: u64,
+    /// Byte of stderr.
+    pub err: u64,
+}
+
+/// Secrets of a launch that the keeper masks or fills in ([`super::LaunchRecord`]).
+#[derive(Clone, Default, Serialize, Deserialize)]
+pub struct Masks {
+    /// Values to mask in the agent's output.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<ByteString>,
+    /// Texts in place of placeholders.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fills: Vec<Fill>,
+}
+
+impl PartialEq for Masks {
+    fn eq(&self, other: &Self) -> bool {
+        let texts = |of: &Self| of.fills.iter().map(|fill| (fill.placeholder.clone(), fill.text.clone())).collect();
+        let (own, others): (Vec<_>, Vec<_>) = (texts(self), texts(other));
+        self.secrets == other.secrets && own == others
+    }
+}
+
+impl Eq for Masks {}
+
+impl Masks {
+    /// Adds texts that are not among the present ones.
+    pub(crate) fn add(&mut self, more: Self) {
+        self.secrets
+            .extend(more.secrets.into_iter().filter(|secret| !self.secrets.contains(secret)).collect::<Vec<_>>());
+        self.fills.extend(more.fills);
+    }
+
+    /// Overwrites the texts with zeros when they are no longer needed.
+    pub fn zeroize(&mut self) {
+        self.secrets.iter_mut().for_each(|secret| secret.0.zeroize());
+        self.fills.iter_mut().for_each(|fill| fill.text.zeroize());
+    }
+}
+
+/// Prints the numbers of the texts and never the texts.
+impl std::fmt::Debug for Masks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Masks({} secrets, {} fills)", self.secrets.len(), self.fills.len())
+    }
+}
+
+/// Message of a keeper to `agentd-keeper place FD`, for an agent that stays on its place.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PlaceOrder {
+    /// The journal has all bytes before these.
+    Kept(StreamCursor),
+    /// The end of stdin that follows is meant for the agent. Without this message, the keeper is gone.
+    Close,
+    /// The place keeps more values to mask.
+    Hide(Masks),
 }
 
 /// Program to run on a place. Nothing of it is on a command line or in an environment of the way.
@@ -91,8 +190,25 @@ impl std::fmt::Debug for PlacedProgram {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlaceReport {
-    /// The program runs.
+    /// The engine has taken the agent's parent as this job.
+    Submitted {
+        /// Id that the engine gave the job.
+        job: String,
+    },
+    /// The program runs, or is connected again.
     Running(PlaceHost),
+    /// The facts about an agent that stays on its place. Follows `Running`.
+    Attached {
+        /// Number of complete lines of stdin that the place has received.
+        lines: u64,
+        /// Texts that the place kept.
+        masks: Masks,
+    },
+    /// The connection is cut, and the agent may continue. Another client is started.
+    Away {
+        /// Description for people.
+        message: String,
+    },
     /// The program was not started, or the place was not reached. The last message.
     Refused {
         /// Stable code: `client-failed`, `no-answer`, `version`, `directory`, `not-executed`, `cancelled`.

@@ -130,7 +130,7 @@ impl Driver {
             return Ok(());
         }
         if running {
-            return self.bury().await;
+            return if self.resume().await? { Ok(()) } else { self.bury().await };
         }
         if std::mem::replace(&mut self.origin, SessionOrigin::READ).may_have_remains() {
             // The session has ended, or its agent has no keeper: nothing controls the remaining processes.
@@ -238,7 +238,7 @@ impl Driver {
         self.recorder.port = Port::Direct;
         let found = self.connect().await;
         self.catch_up().await?;
-        if found == KeeperSearchResult::Absent { self.bury().await } else { Ok(()) }
+        if found != KeeperSearchResult::Absent || self.resume().await? { Ok(()) } else { self.bury().await }
     }
 
     /// Handles the end of the keeper. If the end of the agent is not recorded, kills its remaining processes and

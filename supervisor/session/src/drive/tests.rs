@@ -189,6 +189,7 @@ impl Connection for FakeKeeper {
                     isolation: Isolated::default(),
                     warm: false,
                     place: None,
+                    resident: false,
                 }));
                 Ok(FromKeeper::Launched { pid: NO_PROCESS })
             }

@@ -118,7 +118,8 @@ impl SessionPlace {
 
     /// Returns the path of the client's program.
     async fn program(&self) -> Result<PathBuf, String> {
-        let line = self.lines.of(&self.lines.word, 0, Path::new("/")).map_err(|error| agentd_api::chain(&error))?;
+        let line =
+            self.lines.of(&self.lines.word, 0, Path::new("/"), false).map_err(|error| agentd_api::chain(&error))?;
         let program = line.client.first().map(|word| word.as_os_str().to_owned()).unwrap_or_default();
         let path = self.place.environment(|name| std::env::var_os(name)).remove("PATH").unwrap_or_default();
         let looking = tokio::task::spawn_blocking(move || found(&program, &path));

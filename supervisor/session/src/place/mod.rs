@@ -25,7 +25,7 @@ use agentd_environment::{Capture, Environments, Pipeline, PlaceUser, SnapshotOpt
 use agentd_host::capability::Machine;
 use agentd_host::directories::{DirectoryError, make_private};
 use agentd_host::{KeeperProgram, files};
-use agentd_keeper::protocol::{PlaceLine, Variable};
+use agentd_keeper::protocol::{PlaceLine, Resident, Variable};
 use agentd_place::{ClientError, LaunchNames, Place};
 use agentd_plugin_set::Plugins;
 use agentd_prerequisite::{CheckResources, Prerequisites};
@@ -98,7 +98,7 @@ struct Lines {
 
 impl Lines {
     /// Makes the line of one launch.
-    fn of(&self, session: &str, launch: u64, directory: &Path) -> Result<PlaceLine, PlaceError> {
+    fn of(&self, session: &str, launch: u64, directory: &Path, may_stay: bool) -> Result<PlaceLine, PlaceError> {
         let place = || self.place.name.to_string();
         let template = match self.place.template() {
             None => None,
@@ -111,9 +111,21 @@ impl Lines {
         let names = LaunchNames { session, launch, directory, template: template.as_deref() };
         let failed = |source| PlaceError::Client { place: place(), source };
         let words = |words: Vec<String>| words.iter().map(|word| ByteString::from(word.as_str())).collect();
-        let client = self.place.client(&names).map_err(failed)?;
         let cancel = self.place.cancel(&names).map_err(failed)?;
         let milliseconds = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let (client, resident) = match self.place.resident.filter(|_| may_stay) {
+            None => (self.place.client(&names).map_err(failed)?, None),
+            Some(times) => {
+                let lines = self.place.resident_lines(&names).map_err(failed)?;
+                let resident = Resident {
+                    submit: lines.submit.map(words),
+                    alone_ms: milliseconds(times.unattended),
+                    linger_ms: milliseconds(times.linger),
+                    ..Resident::default()
+                };
+                (lines.client, Some(Box::new(resident)))
+            }
+        };
         Ok(PlaceLine {
             place: place(),
             client: words(client),
@@ -124,6 +136,7 @@ impl Lines {
             grace_ms: milliseconds(self.place.grace),
             close_ms: milliseconds(CLOSE),
             term_ms: milliseconds(TERM),
+            resident,
         })
     }
 
@@ -131,7 +144,7 @@ impl Lines {
     fn next(&self) -> PlaceLine {
         self.store_word();
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        self.of(&self.word, number, Path::new("/")).unwrap_or_else(|error| {
+        self.of(&self.word, number, Path::new("/"), false).unwrap_or_else(|error| {
             tracing::warn!(error = &error as &dyn std::error::Error, "cannot build the line to a place");
             // A line without a client fails with the name of the place.
             PlaceLine { place: self.place.name.to_string(), ..PlaceLine::default() }
@@ -199,7 +212,7 @@ impl SessionPlace {
 
     /// Makes the line of one launch of a session.
     pub(crate) fn line(&self, session: &SessionId, launch: u64, directory: &Path) -> Result<PlaceLine, PlaceError> {
-        self.lines.of(session.as_str(), launch, directory)
+        self.lines.of(session.as_str(), launch, directory, true)
     }
 
     /// Returns the environment of the client and of the engine's tools.

@@ -111,6 +111,8 @@ struct Launch {
     name: String,
     job: Option<String>,
     has_entered: bool,
+    /// Whether the connection is cut, and the agent stays on the place.
+    is_away: bool,
     is_running: bool,
     started: Option<Timestamp>,
 }
@@ -133,6 +135,7 @@ impl Launch {
             number,
             job: placed.job.clone(),
             has_entered: placed.host.is_some(),
+            is_away: placed.state == PlaceState::Away,
             is_running,
             started: view.status.started_at,
         })
@@ -252,10 +255,13 @@ impl Known {
         let changed = |state| record(place, launch, listed, state);
         match listed.state {
             // The near side reports the end of the agent in a moment. The engine's words follow it.
-            Some(_) if listed.is_of_program && launch.has_entered && launch.is_running => None,
+            Some(_) if listed.is_of_program && launch.has_entered && launch.is_running && !launch.is_away => None,
             Some(PlaceState::Ended) => {
                 self.asked.insert(launch.name.clone());
-                Some(changed(PlaceState::Ended))
+                let mut changed = changed(PlaceState::Ended);
+                // The parent of the agent has ended, and the end of the agent was not read.
+                changed.requeue |= launch.is_away && listed.is_of_program;
+                Some(changed)
             }
             _ if !launch.is_running => None,
             Some(_) if listed.ends.is_some_and(|ends| ends.duration_since(now) < NOTICE) => {
@@ -292,9 +298,11 @@ impl Known {
             return Some(record(place, launch, &end, PlaceState::Ended));
         }
         // An agent that runs shows that its engine runs it, whatever the engine lists.
-        (launch.is_running && !launch.has_entered).then(|| PlaceChanged {
+        (launch.is_running && (!launch.has_entered || launch.is_away)).then(|| PlaceChanged {
             reason: Some("Forgotten".to_owned()),
             message: Some("the engine does not know the launch".to_owned()),
+            // Without a reason of the engine, the session is started again as after a lost connection.
+            requeue: launch.is_away,
             ..record(place, launch, &EngineState::default(), PlaceState::Ended)
         })
     }

@@ -25,13 +25,16 @@ impl Near {
     /// Ends the client, passes on the rest of the output, reports the outcome, and returns the exit status.
     pub(super) fn finish(mut self, outcome: Outcome) -> io::Result<u8> {
         let is_cancelled = match &outcome {
-            Outcome::Ended(_) | Outcome::Refused(_) => false,
+            Outcome::Ended(_) | Outcome::Refused(_) | Outcome::Orphaned => false,
             Outcome::Failed(_) => true,
-            Outcome::Lost(_) => self.way.grace_ms == 0,
+            Outcome::Lost(_) => self.way.grace_ms == 0 || self.resident.is_some(),
         };
         if self.state == State::Greeted && is_cancelled {
             // A program that was started meanwhile ends without the grace of a lost line.
             self.line.say(Kind::Signal, &(Signal::SIGTERM as u32).to_le_bytes());
+        }
+        if matches!(outcome, Outcome::Ended(_) | Outcome::Refused(_)) {
+            self.confirm_end(&outcome)?;
         }
         self.line.close();
         if let Outcome::Lost(message) = &outcome {
@@ -48,12 +51,16 @@ impl Near {
         self.client.terminate();
         self.linger(Some(Instant::now() + TERM), false, |near| near.client.exit.is_some())?;
         self.client.kill();
-        tree::kill(self.client.pid, &mut self.family, |_, _| {});
+        if self.resident.is_none() {
+            tree::kill(self.client.pid, &mut self.family, |_, _| {});
+        }
         self.pass();
         self.linger(None, true, |near| near.output.stdout.waiting() + near.output.stderr.waiting() == 0)?;
         let code = match outcome {
             Outcome::Ended(Exited { status, signal, killed, .. }) => {
-                self.output.report(&PlaceReport::Ended { status, signal, killed });
+                if self.resident.is_none() {
+                    self.output.report(&PlaceReport::Ended { status, signal, killed });
+                }
                 if let Some(signal) = signal {
                     signals::die_by(signal);
                 }
@@ -63,6 +70,7 @@ impl Near {
                 self.output.report(&PlaceReport::Refused { code, message: message + &remark });
                 REFUSED
             }
+            Outcome::Orphaned => LOST,
             Outcome::Lost(message) => {
                 if !remark.is_empty() {
                     self.output.report(&PlaceReport::Lost { message: message + &remark });
@@ -97,7 +105,12 @@ impl Near {
     }
 
     /// Passes on output until the condition is met or the time has come. SIGTERM ends the wait if `yields`.
-    fn linger(&mut self, until: Option<Instant>, yields: bool, is_done: impl Fn(&Self) -> bool) -> io::Result<()> {
+    pub(super) fn linger(
+        &mut self,
+        until: Option<Instant>,
+        yields: bool,
+        is_done: impl Fn(&Self) -> bool,
+    ) -> io::Result<()> {
         // Bytes for the program are of no use any more.
         self.stdin.forget();
         while !is_done(self) && until.is_none_or(|until| until > Instant::now()) {

@@ -1,8 +1,9 @@
 //! `agentd-keeper place [FD]`: the near side, a process in place of a program that runs on a place.
 //!
 //! The first frame on stdin is a [`PlaceRun`]. All further bytes are the program's stdin, and its end is the program's.
-//! Stdout and stderr are the program's; what the client prints on stderr is there too. The messages [`PlaceReport`] go
-//! to the file descriptor, if one is given. Without it, the message of a program that did not run is on stderr.
+//! Stdout and stderr are the program's. The client's stderr is there too, except for an agent that stays on its place.
+//! The messages [`PlaceReport`] go to the file descriptor, if one is given. Without it, the message of a program that
+//! did not run is on stderr.
 //!
 //! ```text
 //!              marker, hello               running
@@ -13,16 +14,18 @@
 //! - SIGTERM is passed on to a program that runs. Before that, SIGTERM and the end of stdin cancel the start.
 //! - A cancelled start, a client that ends too early and a lost line are followed by the command `cancel`. A program
 //!   with a grace ends by itself after its line is lost.
-//! - All processes that the client leaves are killed at the end.
+//! - All processes that the client leaves are killed at the end. For an agent that stays on its place, only the
+//!   client's process group is: a container engine leaves the process that holds the container.
 //!
 //! **Exit status**: the program's. If a signal ended the program, this process ends by that signal, without a core
 //! file. 126: the program was refused. 255: the line was lost, and the program's status is unknown.
 
 mod finish;
+mod resident;
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::fd::{AsFd as _, RawFd};
+use std::os::fd::{AsFd as _, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 use agentd_api::event::PlaceHost;
@@ -30,14 +33,15 @@ use nix::poll::PollFlags;
 use nix::sys::signal::Signal;
 use nix::unistd::{dup2_stdin, dup2_stdout};
 
-use super::client::{self, Process, Tail, with_words};
+use self::resident::{Start, Stays};
+use super::client::{Process, Tail, with_words};
 use super::flow::{Sink, Source, take};
 use super::frames::{Begin, Exited, Hello, Kind, PROTOCOL, Refused, Running, Stream, WORD};
 use super::line::Line;
 use super::wire::{self, Incoming};
 use super::{Events, PlaceError, Waits, setup};
 use crate::os::{self, Family};
-use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};
+use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram, StreamCursor};
 use crate::signals::Signals;
 use crate::wait::Read;
 use crate::{enter, frame, private, tree};
@@ -61,45 +65,43 @@ pub fn place(report: Option<RawFd>) -> Result<u8, PlaceError> {
     let mut input = io::stdin().as_fd().try_clone_to_owned().map(File::from).map_err(setup("use stdin"))?;
     let request: PlaceRun = frame::read(&mut input).map_err(PlaceError::Request)?.ok_or(PlaceError::NoRequest)?;
     drop(input);
-    os::become_subreaper().map_err(setup("become the reaper of the client's descendants"))?;
+    if request.line.resident.is_none() {
+        os::become_subreaper().map_err(setup("become the reaper of the client's descendants"))?;
+    }
     let signals = Signals::install().map_err(setup("receive signals"))?;
     let stdin = take(io::stdin(), |null| dup2_stdin(null)).map_err(setup("use stdin"))?;
     let stdout = take(io::stdout(), |null| dup2_stdout(null)).map_err(setup("use stdout"))?;
     let stderr = io::stderr().as_fd().try_clone_to_owned().map_err(setup("use stderr"))?;
     crate::spawn::nonblocking(&stderr).map_err(setup("use stderr"))?;
-    let mut output = Output { stdout: Sink::new(Some(stdout)), stderr: Sink::new(Some(stderr)), report };
-    let PlaceRun { line: way, program } = request;
-    let started = client::start(&way.client, &way.environment, true).and_then(|spawned| {
-        let unpiped = || io::Error::from(io::ErrorKind::BrokenPipe);
-        let (to, from) = (spawned.stdin.ok_or_else(unpiped)?, spawned.stdout.ok_or_else(unpiped)?);
-        let client = Process::new(spawned.pid, spawned.stderr.into_iter().collect());
-        Ok((client, Line::new(from, to)?))
-    });
-    let (client, line) = match started {
-        Ok(started) => started,
-        Err(error) => {
-            let message = format!("the client of place {:?} cannot be started: {error}", way.place);
-            output.report(&PlaceReport::Refused { code: CLIENT_FAILED.to_owned(), message });
-            return Ok(REFUSED);
-        }
-    };
-    let near = Near {
+    let output = Output { stdout: Sink::new(Some(stdout)), stderr: Sink::new(Some(stderr)), report };
+    let PlaceRun { line: mut way, program } = request;
+    let orders = output.report.as_ref().and_then(|report| report.try_clone().ok()).map(Into::into);
+    let resident = way.resident.take().map(|terms| Stays::new(*terms, orders));
+    let mut near = Near {
         signals,
-        family: Family::led_by(client.pid, None),
+        family: Family::led_by(0, None),
         way,
-        program: Some(program),
-        client,
+        program: Some(program).filter(|_| !resident.as_ref().is_some_and(Stays::has_run)),
+        client: Process::none(),
+        submit: None,
         cancel: None,
-        line,
+        line: Line::none(),
         stdin: Source::new(Stream::In, Some(stdin)),
         output,
         noise: Noise::default(),
         state: State::Calling,
+        resident,
+        is_to_end: false,
         host: PlaceHost::default(),
         called: Instant::now(),
         silent_end: None,
         outcome: None,
     };
+    if let Err(error) = near.call_first() {
+        let message = format!("the client of place {:?} cannot be started: {error}", near.way.place);
+        near.output.report(&PlaceReport::Refused { code: CLIENT_FAILED.to_owned(), message });
+        return Ok(REFUSED);
+    }
     near.run().map_err(setup("wait for events"))
 }
 
@@ -109,6 +111,8 @@ const NO_ANSWER: &str = "no-answer";
 const VERSION: &str = "version";
 const NOT_EXECUTED: &str = "not-executed";
 const CANCELLED: &str = "cancelled";
+/// Code of a place that is several machines, if the agent runs on another one.
+const ELSEWHERE: &str = "elsewhere";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Name {
@@ -122,11 +126,17 @@ enum Name {
     Stderr,
     /// Stderr of the client, or output of the command `cancel`.
     Pass,
+    /// Orders of the keeper.
+    Orders,
 }
 
 /// State of the near side; see the module comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
+    /// The command that submits the agent's parent runs.
+    Submitting,
+    /// The next client is started later.
+    Away,
     Calling,
     Greeted,
     Running,
@@ -141,6 +151,8 @@ enum Outcome {
     /// The place was not reached.
     Failed(Refused),
     Lost(String),
+    /// The keeper is gone. An agent that stays on its place continues without it.
+    Orphaned,
 }
 
 /// Bytes before the first frame.
@@ -167,7 +179,7 @@ impl Output {
             (None, PlaceReport::Refused { message, .. } | PlaceReport::Lost { message }) => {
                 let _ = writeln!(io::stderr(), "{message}");
             }
-            (None, PlaceReport::Running(_) | PlaceReport::Ended { .. }) => {}
+            (None, _) => {}
         }
     }
 }
@@ -179,6 +191,8 @@ struct Near {
     /// The program, until it was sent.
     program: Option<PlacedProgram>,
     client: Process,
+    /// Running command that submits the agent's parent, with its stdout and the bytes from there.
+    submit: Option<(Process, Option<OwnedFd>, Vec<u8>)>,
     /// Running command `cancel`.
     cancel: Option<Process>,
     line: Line,
@@ -186,6 +200,10 @@ struct Near {
     output: Output,
     noise: Noise,
     state: State,
+    /// Set for an agent that stays on its place.
+    resident: Option<Stays>,
+    /// Whether the agent is to end.
+    is_to_end: bool,
     host: PlaceHost,
     /// Time of the client's start.
     called: Instant,
@@ -208,8 +226,10 @@ impl Near {
             self.pump(&events);
             self.read_line(&events);
             self.read_stdin(&events);
+            self.note_submit();
             self.note_client();
             self.note_times();
+            self.call_again();
         }
     }
 
@@ -217,7 +237,8 @@ impl Near {
     fn due(&self) -> Option<Instant> {
         let answer = self.way.enter_ms.filter(|_| self.state == State::Calling);
         let answer = answer.and_then(|limit| self.called.checked_add(Duration::from_millis(limit)));
-        [answer, self.line.silent_at(), self.line.beat_at(), self.client_over_at()].into_iter().flatten().min()
+        let call = self.resident.as_ref().and_then(Stays::call_at);
+        [answer, self.line.silent_at(), self.line.beat_at(), self.client_over_at(), call].into_iter().flatten().min()
     }
 
     fn wait(&self, until: Option<Instant>) -> io::Result<Events<Name>> {
@@ -228,7 +249,10 @@ impl Near {
         let (from, to) = self.line.fds();
         waits.add_poll(Name::From, from);
         waits.add_poll(Name::To, to);
-        if let Some(at) = self.stdin.paused_until() {
+        if let Some(stays) = &self.resident {
+            waits.add(Name::Stdin, self.stdin.fd().filter(|_| stays.wants_input()), PollFlags::POLLIN);
+            waits.add(Name::Orders, stays.orders(), PollFlags::POLLIN);
+        } else if let Some(at) = self.stdin.paused_until() {
             waits.until(Some(at));
         } else if self.stdin.has_room(self.line.outgoing.waiting()) {
             waits.add(Name::Stdin, self.stdin.fd(), PollFlags::POLLIN);
@@ -238,6 +262,11 @@ impl Near {
         }
         waits.add(Name::Stdout, self.output.stdout.wanting(), PollFlags::POLLOUT);
         waits.add(Name::Stderr, self.output.stderr.wanting(), PollFlags::POLLOUT);
+        if let Some((process, stdout, _)) = &self.submit {
+            for pipe in process.passes.iter().chain(stdout) {
+                waits.add(Name::Pass, Some(pipe.as_fd()), PollFlags::POLLIN);
+            }
+        }
         if self.output.stderr.waiting() < WAITING {
             for pipe in self.client.passes.iter().chain(self.cancel.iter().flat_map(|cancel| &cancel.passes)) {
                 waits.add(Name::Pass, Some(pipe.as_fd()), PollFlags::POLLIN);
@@ -254,12 +283,10 @@ impl Near {
     fn pump(&mut self, events: &Events<Name>) {
         self.family.take_changes(Instant::now());
         if events.has(Name::Children) && self.signals.take_children() {
-            let Self { client, cancel, .. } = self;
+            let Self { client, cancel, submit, .. } = self;
             tree::reap(|pid, status| {
-                client.note(pid, status);
-                if let Some(cancel) = cancel {
-                    cancel.note(pid, status);
-                }
+                let others = cancel.iter_mut().chain(submit.iter_mut().map(|(process, ..)| process));
+                std::iter::once(&mut *client).chain(others).for_each(|process| process.note(pid, status));
             });
         }
         if events.has(Name::Pass) {
@@ -281,16 +308,23 @@ impl Near {
         }
     }
 
-    /// Passes on one read of each output of the client and of the command `cancel`.
+    /// Passes on one read of each output of the client and of the command `cancel`. The bytes of an agent that stays on
+    /// its place are counted, so other bytes may not come between them.
     fn pass(&mut self) {
         for process in [Some(&mut self.client), self.cancel.as_mut()].into_iter().flatten() {
             let bytes = process.read();
-            self.output.stderr.put(&bytes);
+            if self.resident.is_none() {
+                self.output.stderr.put(&bytes);
+            }
+        }
+        if let Some((submit, ..)) = &mut self.submit {
+            submit.read();
         }
     }
 
     /// Passes SIGTERM on, or cancels the start.
     fn terminate(&mut self) {
+        self.is_to_end = true;
         if self.state == State::Running {
             self.line.say(Kind::Signal, &(Signal::SIGTERM as u32).to_le_bytes());
         } else {
@@ -310,7 +344,9 @@ impl Near {
 
     /// Ends because the line does. `why` continues a sentence about the line.
     fn lose(&mut self, code: &str, why: String) {
-        if self.state == State::Running {
+        if self.resident.as_ref().is_some_and(|stays| stays.start > Start::Missing) {
+            self.away(why);
+        } else if self.state == State::Running {
             self.outcome.get_or_insert(Outcome::Lost(why));
         } else {
             let message = format!("place {:?} was not reached: {why}", self.way.place);
@@ -371,7 +407,9 @@ impl Near {
     /// Sends the program to a far side of an equal version.
     fn greet(&mut self, hello: &Hello) {
         let (own, place) = (env!("CARGO_PKG_VERSION"), &self.way.place);
-        if (hello.protocol, hello.version.as_str()) != (PROTOCOL, own) {
+        // An agent that runs has the version of its start.
+        let has_run = self.resident.as_ref().is_some_and(Stays::has_run);
+        if hello.protocol != PROTOCOL || (hello.version != own && !has_run) {
             let message = format!(
                 "place {place:?} has agentd-keeper {}, and this agentd is {own}: install agentd-keeper {own} there",
                 hello.version
@@ -381,11 +419,23 @@ impl Near {
             return;
         }
         self.host = hello.host();
-        let Some(program) = self.program.take() else { return };
+        let (program, resident) = match &mut self.resident {
+            None => (self.program.take(), None),
+            Some(stays) => {
+                stays.start = stays.start.max(Start::Possible);
+                let [out, err] = [&mut self.output.stdout, &mut self.output.stderr].map(|sink| {
+                    sink.forget_taken();
+                    sink.waiting() as u64
+                });
+                // The place may not get the frame, so the program stays here until it runs.
+                (self.program.clone(), Some(stays.begin(StreamCursor { out, err })))
+            }
+        };
         let PlaceLine { silence_ms, grace_ms, close_ms, term_ms, .. } = self.way;
-        let mut begin = Begin { program, silence_ms, grace_ms, close_ms, term_ms };
+        let mut begin = Begin { program, silence_ms, grace_ms, close_ms, term_ms, resident };
         let sent = self.line.begin(&begin);
-        begin.program.zeroize();
+        begin.program.iter_mut().for_each(PlacedProgram::zeroize);
+        begin.resident.iter_mut().for_each(|resident| resident.masks.zeroize());
         self.line.expect(silence_ms);
         self.state = State::Greeted;
         if let Err(error) = sent {
@@ -413,20 +463,48 @@ impl Near {
 
     fn take_frame(&mut self, kind: Kind, bytes: &[u8]) -> Result<(), wire::WireError> {
         match kind {
-            Kind::Data(Stream::Out) => self.output.stdout.put(bytes),
-            Kind::Data(Stream::Err) => self.output.stderr.put(bytes),
+            Kind::Data(stream @ (Stream::Out | Stream::Err)) => {
+                if let Some(stays) = &mut self.resident {
+                    stays.receive(stream, bytes.len());
+                }
+                match stream {
+                    Stream::Out => self.output.stdout.put(bytes),
+                    _ => self.output.stderr.put(bytes),
+                }
+            }
             Kind::End(Stream::Out) => self.output.stdout.close(),
-            Kind::Taken(Stream::In) => self.stdin.taken(wire::number(bytes)?),
+            Kind::Taken(Stream::In) => match &mut self.resident {
+                Some(stays) => stays.taken(wire::number(bytes)?),
+                None => self.stdin.taken(wire::number(bytes)?),
+            },
+            Kind::Lines => {
+                if let Some(stays) = &mut self.resident {
+                    stays.counted(wire::count(bytes)?);
+                }
+            }
             Kind::Running => {
-                let Running { pid } = wire::parse(bytes)?;
+                let Running { pid, resident } = wire::parse(bytes)?;
                 self.host.agent_pid = Some(pid);
                 self.state = State::Running;
                 // The request may have been large.
                 os::release_memory();
                 self.output.report(&PlaceReport::Running(self.host.clone()));
+                if let Some(resident) = resident {
+                    self.attached(resident);
+                }
             }
             Kind::Refused => {
                 let Refused { code, message } = wire::parse(bytes)?;
+                let stays = self.resident.as_ref().filter(|stays| stays.has_run() || code == ELSEWHERE);
+                if let Some(stays) = stays {
+                    let is_gone = stays.has_run() && code != ELSEWHERE;
+                    if is_gone {
+                        self.outcome = Some(Outcome::Lost(message));
+                    } else {
+                        self.away(message);
+                    }
+                    return Ok(());
+                }
                 let message = format!("on host {} of place {:?}: {message}", self.host.host, self.way.place);
                 self.outcome = Some(Outcome::Refused(Refused { code, message }));
             }
@@ -444,7 +522,13 @@ impl Near {
     }
 
     fn read_stdin(&mut self, events: &Events<Name>) {
-        if !events.has(Name::Stdin) || self.outcome.is_some() {
+        if self.outcome.is_some() {
+            return;
+        }
+        if self.resident.is_some() {
+            return self.read_lines(events.has(Name::Stdin));
+        }
+        if !events.has(Name::Stdin) {
             return;
         }
         let has_ended = if self.stdin.has_room(self.line.outgoing.waiting()) {
@@ -459,6 +543,9 @@ impl Near {
 
     /// Returns when a client that ends or has ended sends no more bytes.
     fn client_over_at(&self) -> Option<Instant> {
+        if matches!(self.state, State::Submitting | State::Away) {
+            return None;
+        }
         match (self.client.exited_at, self.silent_end) {
             (Some(_), Some(ended)) => Some(ended),
             (Some(exited), None) => Some(exited.max(self.line.heard()) + REST),
