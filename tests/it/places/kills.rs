@@ -1,5 +1,5 @@
-//! Each process between agentd and an agent on a place is killed while a turn runs. The tests read the victims and
-//! their consequences from the table of `docs/internals/places.md`.
+//! Each process between agentd and an agent on a place is killed while a turn runs, at both levels. The tests read the
+//! victims and their consequences from the two tables of `docs/internals/places.md`.
 //!
 //! For each victim, the journal keeps its records and has no gap. The session comes to the state of the table within
 //! [`BOUND`], and its conversation continues. No process and no job of the session is left.
@@ -14,6 +14,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use super::life::Engine;
+use super::sessions::placed;
 use crate::harness::process::Identity;
 use crate::harness::session::{ends, said};
 use crate::harness::slurm::{Options, Slurm};
@@ -21,12 +22,28 @@ use crate::harness::sshd::{Far, Login};
 use crate::harness::{Daemon, Session, paths, process, until};
 
 const PAGE: &str = include_str!("../../../docs/internals/places.md");
-/// Words of the head of the table.
+/// Words of the head of each table.
 const HEAD: &str = "| killed in a turn | ssh | slurm | container |";
 /// Time from the kill to the state of the table.
 const BOUND: Duration = Duration::from_mins(1);
-/// Keys of the places.
-const KEYS: &str = "silence = \"4s\"";
+
+/// Level of a place, in the order of the page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Level {
+    Connected,
+    Resident,
+}
+
+impl Level {
+    /// Returns the further keys of a place. An engine has its own `poll`, except for ssh.
+    fn keys(self, kind: &str) -> String {
+        match (self, kind) {
+            (Self::Connected, _) => "silence = \"4s\"".to_owned(),
+            (Self::Resident, "ssh") => "silence = \"4s\"\nlevel = \"resident\"\npoll = \"300ms\"".to_owned(),
+            (Self::Resident, _) => "silence = \"4s\"\nlevel = \"resident\"".to_owned(),
+        }
+    }
+}
 
 /// Process that a test kills, or packets that a test drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,6 +53,12 @@ enum Victim {
     Near,
     Client,
     StoppedClient,
+    /// The daemon, the keeper and all processes below it.
+    Workstation,
+    /// The process that connects the client with the parent of an agent that stays.
+    Attach,
+    /// The engine's process that started `Attach`.
+    AttachHost(&'static str),
     Outer,
     Inner,
     Agent,
@@ -47,8 +70,8 @@ enum Victim {
     LongCut,
 }
 
-/// The victims, as the rows of the table name them.
-const VICTIMS: [(&str, Victim); 15] = [
+/// The victims, as the rows of the two tables name them.
+const CONNECTED: [(&str, Victim); 15] = [
     ("agentd", Victim::Agentd),
     ("keeper", Victim::Keeper),
     ("near side", Victim::Near),
@@ -63,6 +86,26 @@ const VICTIMS: [(&str, Victim); 15] = [
     ("slurmstepd", Victim::Host("slurmstepd")),
     ("slurmd", Victim::Slurmd),
     ("slurmctld", Victim::Slurmctld),
+    ("conmon", Victim::Host("conmon")),
+];
+const RESIDENT: [(&str, Victim); 18] = [
+    ("agentd", Victim::Agentd),
+    ("keeper", Victim::Keeper),
+    ("near side", Victim::Near),
+    ("client", Victim::Client),
+    ("client, by SIGSTOP", Victim::StoppedClient),
+    ("workstation: agentd, keeper, near side, client", Victim::Workstation),
+    ("`enter attach`", Victim::Attach),
+    ("sshd of the connection", Victim::AttachHost("sshd")),
+    ("slurmstepd of the connection", Victim::AttachHost("slurmstepd")),
+    ("packets for less than `silence`", Victim::ShortCut),
+    ("packets for longer", Victim::LongCut),
+    ("slurmd", Victim::Slurmd),
+    ("slurmctld", Victim::Slurmctld),
+    ("`enter stay`, outer process", Victim::Outer),
+    ("`enter stay`, inner process", Victim::Inner),
+    ("agent", Victim::Agent),
+    ("slurmstepd of the job", Victim::Host("slurmstepd")),
     ("conmon", Victim::Host("conmon")),
 ];
 
@@ -92,16 +135,17 @@ impl Consequence {
 }
 
 /// Returns the victims of a kind of place with their consequences, in the order of the page.
-fn rows(kind: &str) -> Vec<(Victim, Consequence)> {
-    let table = PAGE.split(HEAD).nth(1).expect("the page has the table");
+fn rows(level: Level, kind: &str) -> Vec<(Victim, Consequence)> {
+    let victims = if level == Level::Connected { &CONNECTED[..] } else { &RESIDENT[..] };
+    let table = PAGE.split(HEAD).nth(1 + level as usize).expect("the page has the table");
     let cells = |line: &'static str| line.trim_matches('|').split(" | ").map(str::trim).collect::<Vec<_>>();
     let rows: Vec<Vec<&str>> = table.lines().skip(2).take_while(|line| line.starts_with('|')).map(cells).collect();
     let named: Vec<&str> = rows.iter().map(|row| row[0]).collect();
-    assert_eq!(named, VICTIMS.map(|(name, _)| name), "the rows of the page");
+    assert_eq!(named, victims.iter().map(|(name, _)| *name).collect::<Vec<_>>(), "the rows of the page");
     let column = cells(HEAD).iter().position(|head| *head == kind).expect("the table has the column");
     let of_kind =
         |(row, (_, victim)): (&Vec<&'static str>, &(&str, Victim))| Some((*victim, Consequence::parse(row[column])?));
-    let found: Vec<_> = rows.iter().zip(&VICTIMS).filter_map(of_kind).collect();
+    let found: Vec<_> = rows.iter().zip(victims).filter_map(of_kind).collect();
     assert!(found.len() >= 9, "{kind}: {found:?}");
     found
 }
@@ -126,10 +170,10 @@ impl Processes {
             assert_eq!(found.len(), 1, "{what}: {:?}", found.iter().copied().map(process::described));
             found[0]
         };
-        let near = only("the near side", process::children(keeper));
-        // The near side adopts conmon.
-        let client = process::children(near).into_iter().find(|&pid| process::name(pid) != "conmon");
-        let client = client.expect("the client runs");
+        // One of both adopts conmon.
+        let below = |pid| process::children(pid).into_iter().filter(|&pid| process::name(pid) != "conmon").collect();
+        let near = only("the near side", below(keeper));
+        let client = only("the client", below(near));
         let agent = only("the agent", process::running(daemon.root(), "scripted-agent", Some("--pidfile")));
         let inner = process::parent(agent).expect("it has a parent");
         let outer = process::parent(inner).expect("it has a parent");
@@ -142,9 +186,15 @@ impl Processes {
         Self { keeper, near, client, outer, inner, agent, all }
     }
 
-    /// Returns the nearest process of the engine above the far side.
-    fn host(&self, name: &str) -> u32 {
-        let mut pid = self.outer;
+    /// Returns the process on the place that connects the client with the parent of the agent.
+    fn attach(session: &Session) -> u32 {
+        let words = format!("enter attach agentd-{}-", session.id);
+        let is_it = |&pid: &u32| process::name(pid) == "agentd-keeper" && process::described(pid).contains(&words);
+        process::all().find(is_it).expect("the client is connected")
+    }
+
+    /// Returns the nearest process of the engine above a process on the place.
+    fn host(mut pid: u32, name: &str) -> u32 {
         while process::name(pid) != name {
             pid = process::parent(pid).filter(|&parent| parent > 1).unwrap_or_else(|| panic!("no {name} is above"));
         }
@@ -202,7 +252,14 @@ fn words(session: &Session, accepted: &PromptAccepted) -> String {
 }
 
 /// Kills or cuts the victim, and repairs what no session can repair.
-async fn kill(victim: Victim, engine: &mut Engine, daemon: &mut Daemon, session: &Session, found: &Processes) {
+async fn kill(
+    victim: Victim,
+    level: Level,
+    engine: &mut Engine,
+    daemon: &mut Daemon,
+    session: &Session,
+    found: &Processes,
+) {
     let at = match victim {
         Victim::Agentd => {
             daemon.kill9();
@@ -215,15 +272,26 @@ async fn kill(victim: Victim, engine: &mut Engine, daemon: &mut Daemon, session:
         Victim::Outer => found.outer,
         Victim::Inner => found.inner,
         Victim::Agent => found.agent,
-        Victim::Host(name) => found.host(name),
+        Victim::Host(name) => Processes::host(found.outer, name),
+        Victim::Attach => Processes::attach(session),
+        Victim::AttachHost(name) => Processes::host(Processes::attach(session), name),
+        Victim::Workstation => {
+            let all = [found.keeper, found.near, found.client];
+            daemon.kill9();
+            process::signal_each(&all, Signal::SIGKILL);
+            process::gone(&all).await;
+            return daemon.run().await;
+        }
         Victim::ShortCut | Victim::LongCut => {
             let Engine::Ssh(far) = engine else { panic!("only a cable can be pulled") };
             far.machine().pull_cable();
             if victim == Victim::ShortCut {
                 until("packets are sent again", || far.machine().sends_again()).await;
-            } else {
+            } else if level == Level::Connected {
                 session.wait_for("the loss is noticed", |view| view.status.phase == Phase::BackingOff).await;
                 until("the agent has ended there", || !process::is_alive(found.agent)).await;
+            } else {
+                session.wait_for("the loss is noticed", |view| placed(view).state == PlaceState::Away).await;
             }
             return far.machine().plug_cable();
         }
@@ -250,7 +318,7 @@ async fn kill_server(victim: Victim, slurm: &mut Slurm) {
 }
 
 /// Kills one victim in a turn of a new session, and compares the consequence with that of the page.
-async fn comes_true(victim: Victim, consequence: &Consequence, engine: &mut Engine, daemon: &mut Daemon) {
+async fn comes_true(victim: Victim, level: Level, consequence: &Consequence, engine: &mut Engine, daemon: &mut Daemon) {
     let restart = Some(RestartPolicy::OnFailure);
     let spec = SessionSpec { place: Some("farm".to_owned()), restart, ..daemon.scripted(&[]) };
     let session = daemon.session(&spec).await;
@@ -264,7 +332,7 @@ async fn comes_true(victim: Victim, consequence: &Consequence, engine: &mut Engi
     let before: Vec<String> = session.journal().iter().map(|event| format!("{event:?}")).collect();
 
     let begun = Instant::now();
-    kill(victim, engine, daemon, &session, &found).await;
+    kill(victim, level, engine, daemon, &session, &found).await;
     match consequence {
         Consequence::Continues => {
             prints_more(&session, &accepted, 5).await;
@@ -306,28 +374,50 @@ async fn comes_true(victim: Victim, consequence: &Consequence, engine: &mut Engi
 }
 
 /// Kills each victim of a kind of place. Each has a session of its own.
-async fn all_come_true(kind: &str, mut engine: Engine) {
-    let mut daemon = engine.daemon(&[paths::programs()], |_| KEYS.to_owned()).await;
-    for (victim, consequence) in rows(kind) {
-        comes_true(victim, &consequence, &mut engine, &mut daemon).await;
+async fn all_come_true(level: Level, kind: &str, mut engine: Engine) {
+    let mut daemon = engine.daemon(&[paths::programs()], |_| level.keys(kind)).await;
+    for (victim, consequence) in rows(level, kind) {
+        comes_true(victim, level, &consequence, &mut engine, &mut daemon).await;
     }
+}
+
+async fn slurm() -> Option<Engine> {
+    let (node_timeout, kill_wait) = (Duration::from_secs(8), Duration::from_secs(2));
+    Slurm::boot(Options { node_timeout, kill_wait, ..Options::default() }).await.map(Engine::Slurm)
 }
 
 #[tokio::test]
 async fn each_process_of_a_session_on_another_machine_can_be_killed_in_a_turn() {
     let Some(far) = Far::on_a_cable(Login::Root, "").await else { return };
-    all_come_true("ssh", Engine::Ssh(far)).await;
+    all_come_true(Level::Connected, "ssh", Engine::Ssh(far)).await;
 }
 
 #[tokio::test]
 async fn each_process_of_a_session_in_a_job_of_slurm_can_be_killed_in_a_turn() {
-    let (node_timeout, kill_wait) = (Duration::from_secs(8), Duration::from_secs(2));
-    let Some(slurm) = Slurm::boot(Options { node_timeout, kill_wait, ..Options::default() }).await else { return };
-    all_come_true("slurm", Engine::Slurm(slurm)).await;
+    let Some(engine) = slurm().await else { return };
+    all_come_true(Level::Connected, "slurm", engine).await;
 }
 
 #[tokio::test]
 async fn each_process_of_a_session_in_a_container_can_be_killed_in_a_turn() {
     let Some(engine) = Engine::container() else { return };
-    all_come_true("container", engine).await;
+    all_come_true(Level::Connected, "container", engine).await;
+}
+
+#[tokio::test]
+async fn each_process_of_a_session_that_stays_on_another_machine_can_be_killed_in_a_turn() {
+    let Some(far) = Far::on_a_cable(Login::Root, "").await else { return };
+    all_come_true(Level::Resident, "ssh", Engine::Ssh(far)).await;
+}
+
+#[tokio::test]
+async fn each_process_of_a_session_that_stays_in_a_job_of_slurm_can_be_killed_in_a_turn() {
+    let Some(engine) = slurm().await else { return };
+    all_come_true(Level::Resident, "slurm", engine).await;
+}
+
+#[tokio::test]
+async fn each_process_of_a_session_that_stays_in_a_container_can_be_killed_in_a_turn() {
+    let Some(engine) = Engine::container() else { return };
+    all_come_true(Level::Resident, "container", engine).await;
 }
