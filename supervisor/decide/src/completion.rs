@@ -22,6 +22,7 @@ use serde_json::Value;
 use crate::acp;
 use crate::batch::Batch;
 use crate::next::{Facts, Step, condition};
+use crate::placed::Placed;
 use crate::state::{EndReason, Ended, Run, Running, State};
 
 /// Number of answers that a turn with a schema may have.
@@ -87,6 +88,13 @@ pub struct EndedTurn {
     reason: String,
     /// Whether the answer satisfies a schema.
     pub has_schema: bool,
+}
+
+impl EndedTurn {
+    /// Reports whether the turn may have ended because its agent did.
+    fn is_cut(&self) -> bool {
+        matches!(self.outcome, Outcome::Failed | Outcome::Cancelled)
+    }
 }
 
 /// Time for which a session was active: in each phase with an agent or a launch, except `idle` and `limited`.
@@ -217,6 +225,10 @@ impl State {
         self.completion.verdict.as_ref().is_some_and(|verdict| verdict.outcome == Outcome::Completed)
     }
 
+    fn is_ended_by_place(&self) -> bool {
+        self.placed.as_ref().is_some_and(Placed::is_over)
+    }
+
     /// Reports whether queued prompts of an ended session are dropped: after a turn of a session that is not
     /// interactive. A launch that failed keeps them for the next launch.
     pub(crate) fn drops_its_queue(&self) -> bool {
@@ -231,6 +243,10 @@ impl State {
             return verdict.clone();
         }
         match (&self.run, &state.last) {
+            // The place's reason explains the end of a turn that its end cut.
+            (Run::Ended(Ended::Failed(message)), Some(last)) if last.is_cut() && self.is_ended_by_place() => {
+                SessionCompleting { outcome: Outcome::Failed, reason: message.clone() }
+            }
             (_, Some(last)) if last.outcome != Outcome::Completed => {
                 SessionCompleting { outcome: last.outcome, reason: last.reason.clone() }
             }

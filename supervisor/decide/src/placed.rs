@@ -3,7 +3,7 @@
 //! Nothing is sent to an agent before its place reports that it runs. This module decides no end of an agent.
 
 use agentd_api::Body;
-use agentd_api::event::{PlaceChanged, PlaceHost, PlaceState};
+use agentd_api::event::{AgentResumed, PlaceChanged, PlaceHost, PlaceState};
 use agentd_api::reason;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use serde::{Deserialize, Serialize};
@@ -67,6 +67,11 @@ impl Placed {
         self.state == PlaceState::Queued
     }
 
+    /// Reports whether the engine has ended the launch, or has announced the end.
+    pub(crate) fn is_over(&self) -> bool {
+        matches!(self.state, PlaceState::Ended | PlaceState::Ending)
+    }
+
     /// Returns the engine's words: its reason and its message.
     fn words(&self) -> String {
         let said: Vec<&str> = self.reason.iter().chain(&self.message).map(String::as_str).collect();
@@ -117,8 +122,9 @@ impl State {
     /// Applies the record `place.changed`.
     pub(crate) fn place_changed(&mut self, changed: &PlaceChanged) {
         let Some(placed) = self.placed.as_mut().filter(|_| changed.launch == self.launches) else { return };
+        let is_known = placed.state == PlaceState::Ending && placed.reason == changed.reason;
         placed.changed(changed);
-        let is_over = matches!(changed.state, PlaceState::Ended | PlaceState::Ending);
+        let is_over = placed.is_over();
         match &mut self.run {
             Run::Running(running) if is_over && running.ending.is_none() => {
                 let (_, _, message) = placed.condition();
@@ -127,10 +133,19 @@ impl State {
                 running.ending = Some(end(message));
             }
             // The engine's reason completes the message of the end.
-            Run::Ended(Ended::Failed(message)) if changed.state == PlaceState::Ended => {
+            Run::Ended(Ended::Failed(message)) if changed.state == PlaceState::Ended && !is_known => {
                 *message = format!("{message}; {}", placed.condition().2);
             }
             Run::Running(_) | Run::Ended(_) | Run::Preparing(_) => {}
+        }
+    }
+
+    /// Applies the record `agent.resumed`: the agent has another near side.
+    pub(crate) fn agent_resumed(&mut self, resumed: &AgentResumed) {
+        if let Run::Running(running) = &mut self.run
+            && running.launch == resumed.launch
+        {
+            (running.pid, running.start_time) = (resumed.pid, resumed.start_time);
         }
     }
 

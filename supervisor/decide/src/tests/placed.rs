@@ -1,11 +1,13 @@
 //! Tests sessions whose agent runs on a place.
 
+use agentd_api::completion::Outcome;
 use agentd_api::event::{AgentExited, AgentStarted, Body, PlaceChanged, PlaceHost, PlaceState};
 use agentd_api::isolation::Isolated;
-use agentd_api::session::{ConditionStatus, ConditionType, PermissionPolicy, Phase, RestartPolicy};
+use agentd_api::session::{ConditionStatus, ConditionType, PermissionPolicy, Phase, RestartPolicy, SessionSpec};
 
-use super::{Agent, World};
+use super::{Act, Agent, World};
 use crate::rules::Command;
+use crate::state::{Ended, Run};
 
 fn launched() -> World {
     let mut world = World::new(PermissionPolicy::Ask, RestartPolicy::OnFailure);
@@ -122,10 +124,31 @@ fn an_end_by_the_engine_ends_the_agent_and_is_the_reason() {
     assert_eq!(world.phase(), Phase::Failed);
     assert!(world.state.crashes.is_empty());
     assert!(engine(&mut world, PlaceState::Ended, Some("TIMEOUT")));
-    let crate::state::Run::Ended(crate::state::Ended::Failed(message)) = &world.state.run else {
-        panic!("{:?}", world.state.run)
-    };
+    let Run::Ended(Ended::Failed(message)) = &world.state.run else { panic!("{:?}", world.state.run) };
     assert!(message.contains("ends the launch soon: TimeLimit") && message.contains("TIMEOUT"), "{message}");
+}
+
+#[test]
+fn the_end_that_an_engine_announced_is_the_reason_of_an_agent_that_exits_in_order() {
+    for interactive in [true, false] {
+        let spec = SessionSpec { interactive, ..SessionSpec::new("/work") };
+        let mut world = World::of(spec, RestartPolicy::Never);
+        start(&mut world);
+        open(&mut world);
+        world.act(&Act::Prompt);
+        world.settle();
+        assert_eq!(world.phase(), Phase::Busy);
+        assert!(engine(&mut world, PlaceState::Ending, Some("TimeLimit")));
+        assert_eq!(world.phase(), Phase::Failed);
+        // The job is completed, because the agent ended before the limit.
+        assert!(engine(&mut world, PlaceState::Ended, Some("TimeLimit")));
+        let Run::Ended(Ended::Failed(message)) = &world.state.run else { panic!("{:?}", world.state.run) };
+        assert_eq!(message, "the place \"farm\" ends the launch soon: TimeLimit");
+        let ended = world.state.placed().unwrap();
+        assert_eq!((ended.state, ended.reason.as_deref()), (PlaceState::Ended, Some("TimeLimit")));
+        let outcome = world.state.completion.done.as_ref().map(|done| done.outcome);
+        assert_eq!(outcome, (!interactive).then_some(Outcome::Failed));
+    }
 }
 
 #[test]

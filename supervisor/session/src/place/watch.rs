@@ -38,6 +38,8 @@ const NEW: SignedDuration = SignedDuration::from_secs(20);
 const FORGOTTEN: u32 = 3;
 /// Time after the end of a session in which the engine's reason for it is looked for.
 const AFTERWARDS: SignedDuration = SignedDuration::from_mins(5);
+/// Message of a launch whose agent was ended before the announced end.
+const IN_ORDER: &str = "the agent was ended in order before it";
 /// Pause between two sweeps of one launch.
 const SWEPT: Duration = Duration::from_secs(30);
 /// Shortest pause between two looks at all places.
@@ -114,6 +116,8 @@ struct Launch {
     /// Whether the connection is cut, and the agent stays on the place.
     is_away: bool,
     is_running: bool,
+    /// Reason for which the engine announced the end.
+    announced: Option<String>,
     started: Option<Timestamp>,
 }
 
@@ -137,6 +141,7 @@ impl Launch {
             has_entered: placed.host.is_some(),
             is_away: placed.state == PlaceState::Away,
             is_running,
+            announced: placed.reason.clone().filter(|_| placed.state == PlaceState::Ending),
             started: view.status.started_at,
         })
     }
@@ -258,10 +263,16 @@ impl Known {
             Some(_) if listed.is_of_program && launch.has_entered && launch.is_running && !launch.is_away => None,
             Some(PlaceState::Ended) => {
                 self.asked.insert(launch.name.clone());
-                let mut changed = changed(PlaceState::Ended);
-                // The parent of the agent has ended, and the end of the agent was not read.
-                changed.requeue |= launch.is_away && listed.is_of_program;
-                Some(changed)
+                let mut ended = changed(PlaceState::Ended);
+                if listed.is_of_program {
+                    // The parent of the agent has ended, and the end of the agent was not read.
+                    ended.requeue |= launch.is_away;
+                    // The agent was ended in order before the announced end.
+                    if let Some(reason) = &launch.announced {
+                        (ended.reason, ended.message) = (Some(reason.clone()), Some(IN_ORDER.to_owned()));
+                    }
+                }
+                Some(ended)
             }
             _ if !launch.is_running => None,
             Some(_) if listed.ends.is_some_and(|ends| ends.duration_since(now) < NOTICE) => {
