@@ -220,9 +220,23 @@ impl Slurm {
 
     /// Waits until the controller has saved the job with this name. It forgets other jobs when it is killed.
     pub(crate) async fn saved(&self, job: &str) {
-        let file = self.root().join("state/job_state");
+        let file = self.job_state();
         let has = |saved: Vec<u8>| saved.windows(job.len()).any(|part| part == job.as_bytes());
         until("the controller saves the job", || fs::read(&file).is_ok_and(has)).await;
+    }
+
+    fn job_state(&self) -> PathBuf {
+        self.root().join("state/job_state")
+    }
+
+    /// Returns the jobs as the controller has saved them.
+    pub(crate) fn copy_of_jobs(&self) -> Vec<u8> {
+        fs::read(self.job_state()).expect("the controller has saved jobs")
+    }
+
+    /// Puts saved jobs in place of those of a killed controller, which forgets later jobs.
+    pub(crate) fn restore_jobs(&self, saved: &[u8]) {
+        fs::write(self.job_state(), saved).expect("the file can be written");
     }
 
     /// Kills the controller with SIGKILL.
@@ -251,6 +265,14 @@ impl Slurm {
     /// Ends the machine of a node with all its processes, as a loss of power does.
     pub(crate) fn kill_node(&mut self, node: &str) {
         drop(self.nodes[index(node)].take().expect("the node runs"));
+    }
+
+    /// Sets a node down, as an administrator does after a loss of power. Slurm itself takes up to half a minute.
+    pub(crate) async fn set_down(&self, node: &str) {
+        let name = format!("nodename={node}");
+        let said = self.said("scontrol", &["update", &name, "state=down", "reason=power"]);
+        assert_eq!(said, "", "the node cannot be set down");
+        until("the node is down", || self.node_state(node).starts_with("down")).await;
     }
 
     /// Starts the server of a node whose machine runs.

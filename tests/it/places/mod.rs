@@ -6,3 +6,4 @@ mod kills;
 mod life;
 mod resident;
 mod sessions;
+mod storm;
