@@ -218,6 +218,11 @@ impl Slurm {
         self.serve(command);
     }
 
+    /// Reports whether the controller answers, without the patience of other clients.
+    pub(crate) fn has_controller(&self) -> bool {
+        self.said("scontrol", &["ping"]).contains(" is UP")
+    }
+
     /// Waits until the controller has saved the job with this name. It forgets other jobs when it is killed.
     pub(crate) async fn saved(&self, job: &str) {
         let file = self.job_state();
@@ -268,11 +273,13 @@ impl Slurm {
     }
 
     /// Sets a node down, as an administrator does after a loss of power. Slurm itself takes up to half a minute.
+    /// `sinfo` may show the processors of its jobs as allocated until another node changes.
     pub(crate) async fn set_down(&self, node: &str) {
         let name = format!("nodename={node}");
         let said = self.said("scontrol", &["update", &name, "state=down", "reason=power"]);
         assert_eq!(said, "", "the node cannot be set down");
-        until("the node is down", || self.node_state(node).starts_with("down")).await;
+        let shown = || self.said("scontrol", &["--oneliner", "show", "node", node]);
+        until("the node is down", || shown().contains(" State=DOWN")).await;
     }
 
     /// Starts the server of a node whose machine runs.
