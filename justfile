@@ -50,7 +50,7 @@ portable *names:
 rebuild-plugins *arguments:
     plugins/rebuild {{ arguments }}
 
-# Measures agentd beside bare loops; parts are adopt spawn memory output environment tail plugins.
+# Measures agentd beside bare loops; parts are adopt spawn memory output places environment tail plugins.
 bench *parts:
     cargo bench -p agentd -- {{ parts }}
 

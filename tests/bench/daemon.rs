@@ -74,6 +74,8 @@ pub(crate) struct Daemon {
     cache: PathBuf,
     /// Variables beside `PATH`.
     environment: Vec<(&'static str, OsString)>,
+    /// Name of the place of the sessions.
+    place: Option<&'static str>,
     child: Option<Child>,
 }
 
@@ -99,6 +101,17 @@ impl Daemon {
         fs::write(&file, fs::read_to_string(&file)?.replace("\"detached\"", "\"systemd\""))?;
         let way = ["XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"];
         daemon.environment = way.into_iter().filter_map(|name| Some((name, std::env::var_os(name)?))).collect();
+        daemon.serve()?;
+        Ok(daemon)
+    }
+
+    /// Starts a daemon whose sessions are on a place with these keys. `keys` gets the daemon's directory.
+    pub(crate) fn on_a_place(keys: impl FnOnce(&Path) -> String) -> Result<Self> {
+        let mut daemon = Self::prepare(Pipeline::Default)?;
+        let file = daemon.root().join("config/agentd.toml");
+        let text = format!("{}\n[places.there]\n{}", fs::read_to_string(&file)?, keys(daemon.root()));
+        fs::write(&file, text)?;
+        daemon.place = Some("there");
         daemon.serve()?;
         Ok(daemon)
     }
@@ -129,7 +142,7 @@ impl Daemon {
         fs::write(root.join("config/agentd.toml"), config)?;
         // The directory is kept between runs, except for the first session of a new user.
         let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("agentd-bench-cache");
-        Ok(Self { directory, cache, environment: Vec::new(), child: None })
+        Ok(Self { directory, cache, environment: Vec::new(), place: None, child: None })
     }
 
     pub(crate) fn root(&self) -> &Path {
@@ -273,7 +286,7 @@ impl Daemon {
     /// Starts one session, waits until it is idle, and returns its ID.
     pub(crate) fn session(&self, client: &mut Client) -> Result<String> {
         let command = [std::env::current_exe()?, "agent".into(), self.root().to_owned()];
-        let spec = json!({ "directory": self.root().join("work"), "command": command });
+        let spec = json!({ "directory": self.root().join("work"), "command": command, "place": self.place });
         let view = client.post("/v1/sessions?wait=120", &spec)?;
         ensure!(view["status"]["phase"] == "idle", "the session is not idle: {view}");
         Ok(view["id"].as_str().context("the session has no id")?.to_owned())

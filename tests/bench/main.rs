@@ -19,11 +19,17 @@ mod daemon;
 mod environment;
 mod feed;
 mod first;
+#[cfg(target_os = "linux")]
+#[path = "../harness/mod.rs"]
+#[allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "of the tests")]
+mod harness;
 mod launch;
 mod list;
 mod memory;
 mod native;
 mod output;
+#[cfg(target_os = "linux")]
+mod places;
 mod plugins;
 mod process;
 mod rivals;
@@ -64,12 +70,14 @@ type Part = (&'static str, fn() -> Result<Table>);
 /// Variable that names the directory of other programs to measure, by an absolute path.
 const PROGRAMS: &str = "AGENTD_BENCH_PROGRAMS";
 
-const PARTS: [Part; 11] = [
+const PARTS: &[Part] = &[
     ("adopt", adopt::measure),
     ("launch", launch::measure),
     ("spawn", spawn::measure),
     ("memory", memory::measure),
     ("output", output::measure),
+    #[cfg(target_os = "linux")]
+    ("places", places::measure),
     ("tail", tail::measure),
     ("list", list::measure),
     ("feed", feed::measure),
@@ -113,7 +121,10 @@ fn role(args: &[String]) -> Option<Result<()>> {
 
 fn run(names: &[String]) -> Result<()> {
     if let Some(unknown) = names.iter().find(|name| PARTS.iter().all(|(part, _)| part != name)) {
-        bail!("there is no part {unknown:?}; there are {}", PARTS.map(|(name, _)| name).join(", "));
+        bail!(
+            "there is no part {unknown:?}; there are {}",
+            PARTS.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+        );
     }
     build()?;
     let mut failed = Vec::new();
