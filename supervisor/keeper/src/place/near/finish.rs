@@ -8,7 +8,7 @@ use nix::sys::signal::Signal;
 
 use super::{EXIT, Name, Near, Outcome, REFUSED, State};
 use crate::place::client::{self, Process};
-use crate::place::frames::{Exited, Kind, Refused};
+use crate::place::frames::{Exited, Kind, Refused, Stream};
 use crate::place::wire::Incoming;
 use crate::protocol::PlaceReport;
 use crate::signals;
@@ -126,5 +126,14 @@ impl Near {
             self.pump(&events);
         }
         Ok(())
+    }
+
+    /// Reports the bytes of the program's output that were passed on, so that the far side sends more.
+    pub(super) fn report_taken(&mut self) {
+        for (stream, sink) in [(Stream::Out, &mut self.output.stdout), (Stream::Err, &mut self.output.stderr)] {
+            if let Some(n) = sink.report() {
+                self.line.say(Kind::Taken(stream), &n.to_le_bytes());
+            }
+        }
     }
 }

@@ -225,6 +225,8 @@ impl Near {
             }
             self.pump(&events);
             self.read_line(&events);
+            // The far side may wait for this report, and no other event follows then.
+            self.report_taken();
             self.read_stdin(&events);
             self.note_submit();
             self.note_client();
@@ -301,11 +303,7 @@ impl Near {
         if events.is_broken(Name::To) {
             self.line.fail();
         }
-        for (stream, sink) in [(Stream::Out, &mut self.output.stdout), (Stream::Err, &mut self.output.stderr)] {
-            if let Some(n) = sink.report() {
-                self.line.say(Kind::Taken(stream), &n.to_le_bytes());
-            }
-        }
+        self.report_taken();
     }
 
     /// Passes on one read of each output of the client and of the command `cancel`. The bytes of an agent that stays on
