@@ -109,6 +109,7 @@ macro_rules! families {
             agents: Names,
             plugins: Names,
             hooks: Names,
+            places: Names,
             $($(#[doc = $doc])+ pub $field: $kind<{ <[&str]>::len(&[$(stringify!($label)),*]) }>,)*
         }
 
@@ -123,8 +124,8 @@ macro_rules! families {
                 $(let $field = $kind::register(all.next().expect("each field has an entry"), &mut registry);)*
                 let build = Info::new(vec![("version", version.to_owned())]);
                 registry.register("build", BUILD_HELP, build);
-                let (agents, plugins, hooks) = (Names::default(), Names::default(), Names::default());
-                Self { registry, page: Mutex::default(), agents, plugins, hooks, $($field),* }
+                let [agents, plugins, hooks, places] = std::array::from_fn(|_| Names::default());
+                Self { registry, page: Mutex::default(), agents, plugins, hooks, places, $($field),* }
             }
         }
     };

@@ -14,6 +14,8 @@ use crate::names::Names;
 
 /// Maximum number of sessions with series of their own.
 pub const SESSIONS: usize = 200;
+/// Maximum number of machines of places with series of their own.
+pub const HOSTS: usize = 200;
 /// Help text of `agentd_build_info`, without the full stop.
 const BUILD_HELP: &str = "Version of the running daemon. The value is always 1";
 
@@ -43,6 +45,12 @@ families! {
     sessions: Gauge = "sessions" [phase, agent];
     /// Number of active sessions on places, by place and state. `other` means places that are not configured any more.
     place_sessions: Gauge = "place_sessions" [place, state];
+    /// Number of sessions whose agent runs on a machine of a place, by place and name of the machine. `other` means the
+    /// machines beyond the first 200. Containers and pods are left out, because each has a host name of its own.
+    place_host_sessions: Gauge = "place_host_sessions" [place, host];
+    /// Duration of the queries of the engines' states, by place and outcome. One query answers for all sessions of a
+    /// place.
+    place_query_duration: Histogram = "place_query_duration" seconds in buckets SHORT [place, outcome in CALLS];
     /// Number of sessions whose condition is True, for each condition.
     session_conditions: Gauge = "session_conditions" [condition];
     /// Number of sessions that cannot be read and are set aside.
@@ -209,6 +217,11 @@ impl Metrics {
     /// Returns the label value of a plugin.
     pub fn plugin<'a>(&self, name: &'a str) -> &'a str {
         self.plugins.bounded(name)
+    }
+
+    /// Returns the label value of a place.
+    pub fn place<'a>(&self, name: &'a str) -> &'a str {
+        self.places.bounded(name)
     }
 
     /// Returns the label value of a hook.

@@ -10,17 +10,19 @@ use std::time::{Duration, Instant};
 
 use agentd_api::SessionId;
 use agentd_api::event::PlaceState;
+use agentd_api::place::PlaceView;
 use agentd_api::session::{ConditionStatus, ConditionType};
 use agentd_caller::UNIT_PREFIX;
 use agentd_host::{manager, platform, work};
-use agentd_metrics::{Metrics, SESSIONS};
+use agentd_metrics::{HOSTS, Metrics, SESSIONS};
+use agentd_place::PlaceKind;
 use async_recursion::async_recursion as boxed;
 use jiff::Timestamp;
 
 use crate::generation::{Generation, Generations};
 use crate::{Session, Sessions};
 
-/// Label of places that are not configured any more.
+/// Label of places that are not configured any more, and of machines that have no series of their own.
 const OTHER: &str = "other";
 /// Pause between two measurements of one kind.
 const PAUSE: Duration = Duration::from_secs(10);
@@ -150,7 +152,7 @@ fn measured(all: Vec<(SessionId, PathBuf, u64)>, known: &Sizes) -> Sizes {
 /// Sets the values that follow from the published views. Waits for no session and no disk.
 pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Metrics) {
     let mut phases: BTreeMap<(&str, String), usize> = BTreeMap::new();
-    let mut places: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    let mut places = PlaceCounts::default();
     let mut holding = vec![0_usize; ConditionType::NAMES.len()];
     let (mut keepers, mut queued, mut asked) = (0, 0, 0);
     sessions.each_view(|view| {
@@ -164,8 +166,7 @@ pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Met
             }
         }
         if let Some(placed) = status.place.as_ref().filter(|_| status.phase.is_active()) {
-            let place = generation.places().get_key_value(placed.name.as_str()).map_or(OTHER, |(name, _)| name);
-            *places.entry((place, placed.state.as_str())).or_default() += 1;
+            places.count(generation, placed);
         }
         keepers += usize::from(status.keeper_pid.is_some());
         queued += status.queue.len();
@@ -175,15 +176,7 @@ pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Met
     for ((phase, agent), count) in &phases {
         metrics.sessions.set([phase, agent], amount(*count));
     }
-    metrics.place_sessions.reset();
-    // A query on a place that has no sessions has data too.
-    for (name, state) in generation.places().keys().flat_map(|name| PlaceState::NAMES.iter().map(move |it| (name, it)))
-    {
-        metrics.place_sessions.set([name.as_str(), state.name], 0.0);
-    }
-    for ((place, state), count) in &places {
-        metrics.place_sessions.set([place, state], amount(*count));
-    }
+    places.show(generation, metrics);
     for (named, count) in ConditionType::NAMES.iter().zip(&holding) {
         metrics.session_conditions.set([named.name], amount(*count));
     }
@@ -200,6 +193,64 @@ pub fn show_sessions(generation: &Generation, sessions: &Sessions, metrics: &Met
         metrics.disk_free.set([], bytes(space.free));
         metrics.disk_size.set([], bytes(space.size));
     }
+}
+
+/// Numbers of active sessions on places.
+#[derive(Debug, Default)]
+struct PlaceCounts<'a> {
+    /// By place and state.
+    states: BTreeMap<(&'a str, &'a str), usize>,
+    /// Sessions whose agent runs, by place and machine.
+    hosts: BTreeMap<(&'a str, String), usize>,
+}
+
+impl<'a> PlaceCounts<'a> {
+    fn count(&mut self, generation: &'a Generation, placed: &PlaceView) {
+        let configured = generation.places().get_key_value(placed.name.as_str());
+        let place = configured.map_or(OTHER, |(name, _)| name.as_str());
+        *self.states.entry((place, placed.state.as_str())).or_default() += 1;
+        let runs = matches!(placed.state, PlaceState::Running | PlaceState::Ending | PlaceState::Away);
+        let is_named = configured.is_some_and(|(_, place)| has_machines(&place.place.kind));
+        if let Some(machine) = placed.host.as_ref().filter(|_| runs && is_named) {
+            *self.hosts.entry((place, machine.host.clone())).or_default() += 1;
+        }
+    }
+
+    /// Sets the values. A query on a place that has no sessions has data too.
+    fn show(self, generation: &Generation, metrics: &Metrics) {
+        metrics.place_sessions.reset();
+        metrics.place_host_sessions.reset();
+        for (name, place) in generation.places() {
+            for state in PlaceState::NAMES {
+                metrics.place_sessions.set([name.as_str(), state.name], 0.0);
+            }
+            if has_machines(&place.place.kind) {
+                metrics.place_host_sessions.set([name.as_str(), OTHER], 0.0);
+            }
+        }
+        for ((place, state), count) in &self.states {
+            metrics.place_sessions.set([place, state], amount(*count));
+        }
+        for ((place, host), count) in bounded_hosts(self.hosts) {
+            metrics.place_host_sessions.set([place, &host], amount(count));
+        }
+    }
+}
+
+/// Reports whether the host names of a place are those of machines. A container and a pod have one of their own.
+fn has_machines(kind: &PlaceKind) -> bool {
+    !matches!(kind, PlaceKind::Container(_) | PlaceKind::Kubernetes(_))
+}
+
+/// Adds the sessions of the machines beyond the first [`HOSTS`] to the machine `other` of their place. The order of the
+/// names decides.
+fn bounded_hosts(hosts: BTreeMap<(&str, String), usize>) -> BTreeMap<(&str, String), usize> {
+    let mut bounded = BTreeMap::new();
+    for (number, ((place, host), count)) in hosts.into_iter().enumerate() {
+        let host = if number < HOSTS { host } else { OTHER.to_owned() };
+        *bounded.entry((place, host)).or_default() += count;
+    }
+    bounded
 }
 
 #[allow(clippy::cast_precision_loss, reason = "numbers above 2^53 lose only their last digits")]
@@ -232,6 +283,15 @@ mod tests {
         let mut keepers: Vec<usize> = (0..250).collect();
         assert_eq!((bound(&mut keepers), keepers.len(), keepers.last()), (50, 200, Some(&199)));
         assert_eq!((bound(&mut keepers), keepers.len()), (0, 200));
+    }
+
+    #[test]
+    fn at_most_two_hundred_machines_of_places_have_series_of_their_own() {
+        let hosts = (0..250).map(|number| (("farm", format!("node{number:03}")), 2)).collect();
+        let bounded = bounded_hosts(hosts);
+        assert_eq!((bounded.len(), bounded.values().sum::<usize>()), (201, 500));
+        assert_eq!(bounded.get(&("farm", OTHER.to_owned())), Some(&100));
+        assert_eq!(bounded.get(&("farm", "node199".to_owned())), Some(&2));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use agentd_api::session::SessionView;
+use agentd_api::session::{SessionSpec, SessionView};
 use agentd_metrics::Metrics;
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -208,8 +208,10 @@ async fn listening() -> (Daemon, PathBuf, String) {
         format!(
             "{config}\n[control]\ntcp = \"127.0.0.1:0\"\ntoken = {{ file = \"{}\" }}\n\n\
              [[hooks]]\nname = \"notes\"\non = [\"turn.ended\"]\ncommand = [\"/bin/true\"]\n\n\
-             [places.farm]\nkind = \"ssh\"\nhost = \"farm.test\"\n",
-            file.display()
+             [places.farm]\nkind = \"command\"\nclient = [{keeper:?}, \"enter\"]\nkeeper = {keeper:?}\n\
+             status = [\"/bin/true\"]\npoll = \"500ms\"\n",
+            file.display(),
+            keeper = paths::keeper(),
         )
     });
     // The daemon uses fault points only if this directory exists at its start.
@@ -252,6 +254,7 @@ async fn promtool_finds_nothing_on_the_page_and_a_real_prometheus_shows_the_dash
     let Some(()) = require::prometheus() else { return };
     let (daemon, token, address) = listening().await;
     let session = daemon.session(&daemon.scripted(&[])).await;
+    daemon.session(&SessionSpec { place: Some("farm".to_owned()), ..daemon.scripted(&[]) }).await;
     work(&session).await;
     let text = daemon
         .client

@@ -21,6 +21,7 @@ use agentd_api::SessionId;
 use agentd_api::event::{PlaceChanged, PlaceState};
 use agentd_api::session::{Phase, SessionView};
 use agentd_decide::rules::Command;
+use agentd_metrics::Metrics;
 use agentd_place::{EngineState, LaunchNames, PlaceKind, session_and_launch};
 use async_recursion::async_recursion as boxed;
 use jiff::{SignedDuration, Timestamp};
@@ -166,8 +167,9 @@ pub async fn watch(generations: Arc<Generations>, sessions: Arc<Sessions>) {
                 continue;
             }
             let (place, sessions, mut kept) = (Arc::clone(place), Arc::clone(&sessions), std::mem::take(state));
+            let metrics = Arc::clone(&generation.daemon.metrics);
             asking.spawn(async move {
-                kept.look(&place, &sessions).await;
+                kept.look(&place, &sessions, &metrics).await;
                 kept.due = Instant::now().checked_add(place.place.poll);
                 (place.name().to_owned(), kept)
             });
@@ -194,7 +196,7 @@ pub async fn watch(generations: Arc<Generations>, sessions: Arc<Sessions>) {
 
 impl Known {
     /// Asks the engine once, if any launch may be there.
-    async fn look(&mut self, place: &SessionPlace, sessions: &Sessions) {
+    async fn look(&mut self, place: &SessionPlace, sessions: &Sessions, metrics: &Metrics) {
         let now = Timestamp::now();
         let mut launches = Vec::new();
         let mut was_used = false;
@@ -213,7 +215,11 @@ impl Known {
         if launches.is_empty() && !leaves_behind {
             return;
         }
-        let states = match place.states().await {
+        let begun = Instant::now();
+        let answer = place.states().await;
+        let outcome = if answer.is_ok() { "ok" } else { "failed" };
+        metrics.place_query_duration.observe([metrics.place(place.name()), outcome], begun.elapsed());
+        let states = match answer {
             Ok(Some(states)) => states,
             Ok(None) => return,
             Err(error) => {
