@@ -4,8 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use agentd_api::session::SessionSpec;
+
 use crate::harness::quote::quoted;
-use crate::harness::{paths, require};
+use crate::harness::terminal::Terminal;
+use crate::harness::{Daemon, paths, require};
 
 /// Runs a program in an environment that has only `PATH` and a home.
 fn run(program: impl AsRef<Path>, arguments: &[&str], home: &Path) -> Output {
@@ -76,6 +79,123 @@ fn fish_loads_its_completion_script_and_completes_commands_and_options() {
     let said = completes("fish", &fish, &["--no-config", "-c"], line);
     let words: Vec<&str> = said.lines().filter_map(|line| line.split('\t').next()).collect();
     assert_eq!(words, ["attach", "--dry-run"], "{said}");
+}
+
+/// A daemon with two places and a session, and a home whose `hosts.toml` names a machine.
+async fn with_places() -> Daemon {
+    let mut daemon = Daemon::prepare();
+    let places = ["farm", "lab"].map(|name| format!("[places.{name}]\nkind = \"ssh\"\nhost = \"far.test\"\n"));
+    daemon.configure(|config| format!("{config}\n{}", places.concat()));
+    daemon.run().await;
+    daemon.session(&SessionSpec { name: Some("docs".parse().unwrap()), ..daemon.scripted(&[]) }).await;
+    let names = daemon.root().join("c/agentd");
+    fs::create_dir_all(&names).unwrap();
+    fs::write(names.join("hosts.toml"), "[hosts.far]\naddress = \"kim@far.test\"\n").unwrap();
+    daemon
+}
+
+/// Prepares a shell that has the completion script in `SCRIPT`, finds `agentctl`, and reaches the daemon.
+fn shell_of(daemon: &Daemon, shell: &str, program: &Path, arguments: &[&str]) -> Command {
+    let script = daemon.root().join("script");
+    fs::write(&script, agentctl(&["completions", shell], daemon.root())).expect("the directory is writable");
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().current_dir(daemon.root());
+    let path = format!("{}:/usr/bin:/bin", Path::new(paths::agentctl()).parent().unwrap().display());
+    command.envs([("PATH", path.as_str()), ("TERM", "dumb"), ("LC_ALL", "C.UTF-8")]);
+    command.env("HOME", daemon.root()).env("XDG_CONFIG_HOME", daemon.root().join("c"));
+    command.env("SCRIPT", &script).env("AGENTD_SOCKET", daemon.client.socket());
+    command
+}
+
+/// Command lines, and the names that complete each.
+const COMPLETED: [(&str, &str); 9] = [
+    ("agentctl run --place ", "farm here lab"),
+    ("agentctl new --place f", "farm"),
+    ("agentctl schedule add --place l", "lab"),
+    ("agentctl place check ", "farm here lab"),
+    ("agentctl attach d", "docs"),
+    ("agentctl prompt d", "docs"),
+    ("agentctl stop other d", "docs"),
+    ("agentctl ls --host f", "far"),
+    // The line names another daemon, which does not answer.
+    ("agentctl --socket /nowhere run --place f", ""),
+];
+
+fn sorted(words: &str) -> String {
+    let mut words: Vec<&str> = words.split_whitespace().collect();
+    words.sort_unstable();
+    words.join(" ")
+}
+
+#[tokio::test]
+async fn bash_completes_names_of_the_daemon() {
+    let Some(bash) = require::shell("bash", &["/bin/bash", "/usr/local/bin/bash"]) else { return };
+    let daemon = with_places().await;
+    let complete = ". $SCRIPT; COMP_LINE=$1 COMP_POINT=${#1}; read -a COMP_WORDS <<< \"$1\"; \
+        [[ $1 == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
+        _agentctl agentctl \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"; echo \"${COMPREPLY[@]}\"";
+    for (line, names) in COMPLETED {
+        let said = shell_of(&daemon, "bash", &bash, &["--norc", "--noprofile", "-c", complete, "bash", line]).output();
+        assert_eq!(sorted(&printed(&said.unwrap())), names, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn fish_completes_names_of_the_daemon() {
+    let Some(fish) = require::shell("fish", &["/usr/bin/fish", "/usr/local/bin/fish"]) else { return };
+    let daemon = with_places().await;
+    let complete = "source $SCRIPT; complete -C $argv[1]";
+    for (line, names) in COMPLETED {
+        let said = shell_of(&daemon, "fish", &fish, &["--no-config", "-c", complete, line]).output();
+        let said = printed(&said.unwrap());
+        // Without names, fish offers files.
+        let words: Vec<&str> = said.lines().filter_map(|line| line.split('\t').next()).collect();
+        let words: Vec<&str> = words.into_iter().filter(|word| !daemon.root().join(word).exists()).collect();
+        assert_eq!(sorted(&words.join(" ")), names, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn zsh_completes_names_of_the_daemon() {
+    let Some(zsh) = require::shell("zsh", &["/usr/bin/zsh", "/bin/zsh"]) else { return };
+    let daemon = with_places().await;
+    // Completion in zsh needs its line editor. The keys Ctrl-X and `=` print the completed line.
+    let setup = "PS1='rea''dy> '; unsetopt beep; zstyle ':completion:*' list-max 0; \
+        autoload -Uz compinit; compinit -D -u; . $SCRIPT; \
+        shown() { print -r -- \"<$BUFFER>\"; BUFFER=; zle send-break }; zle -N shown; bindkey '^X=' shown\n";
+    let mut terminal = Terminal::run(&shell_of(&daemon, "zsh", &zsh, &["-f", "-i"]), 200);
+    terminal.types(setup);
+    terminal.shows("ready> ").await;
+    for (line, names) in COMPLETED {
+        // Of several names, the menu is shown, and the line has the part that all have.
+        if names.contains(' ') {
+            continue;
+        }
+        terminal.types(&format!("{line}\t\u{18}="));
+        let begin = line.rsplit_once(' ').unwrap().0;
+        let completed = if names.is_empty() { format!("<{line}>") } else { format!("<{begin} {names} >") };
+        terminal.shows(&completed).await;
+    }
+    terminal.types("agentctl run --place \t");
+    terminal.shows("farm").await;
+    terminal.types("\u{15}exit\n");
+}
+
+#[tokio::test]
+async fn names_are_silent_and_in_time_without_a_daemon() {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let mute = std::os::unix::net::UnixListener::bind(home.path().join("mute")).unwrap();
+    for socket in ["nowhere", "mute"] {
+        let (begun, socket) = (std::time::Instant::now(), home.path().join(socket));
+        for kind in ["places", "agents", "sessions"] {
+            let line = ["names", kind, "--", "agentctl", "--socket", socket.to_str().unwrap(), "run"];
+            assert_eq!(agentctl(&line, home.path()), "", "{kind}");
+        }
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+    drop(mute);
+    assert_eq!(agentctl(&["names", "hosts"], home.path()), "this\n");
+    assert!(!home.path().join(".local").exists(), "no daemon was started");
 }
 
 #[test]

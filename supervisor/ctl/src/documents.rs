@@ -10,6 +10,7 @@ use clap_complete_nushell::Nushell;
 use clap_mangen::Man;
 
 use crate::args::{Cli, Shell};
+use crate::completed_names::with_names;
 
 /// A generated file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,7 +35,8 @@ pub(crate) fn completions(shell: Shell) -> io::Result<String> {
         Shell::Nushell => script(Nushell),
         Shell::Zsh => script(clap_complete::Shell::Zsh),
     };
-    text(script)
+    let script = text(script)?;
+    Ok(with_names(shell, &script, &Cli::command()))
 }
 
 /// Returns agentctl(1) and a page for each subcommand that the help shows, sorted by file name.

@@ -9,6 +9,7 @@ mod asking;
 mod attach;
 mod commands;
 mod compatibility;
+mod completed_names;
 mod connector;
 mod content;
 mod conversation;

@@ -10,7 +10,8 @@ use clap::{Args as _, Command as Definition, Error, FromArgMatches as _, Parser 
 
 use super::{
     AuditArgs, CheckArgs, Cli, DoctorArgs, EnvArgs, Global, NoteCommand, SnapshotCommand, acp, agent, config, context,
-    events, files, host, life, list, plugin, prune, repository, run, schedule, service, spec, top, ui, wait, workflow,
+    events, files, host, life, list, names, plugin, prune, repository, run, schedule, service, spec, top, ui, wait,
+    workflow,
 };
 
 /// Completes the definition of a command.
@@ -18,7 +19,7 @@ type Define = fn(Definition) -> Definition;
 
 /// Commands without arguments, and those whose arguments have their own type. For the others, only the whole definition
 /// is available.
-const COMMANDS: [(&str, Define); 47] = [
+const COMMANDS: [(&str, Define); 48] = [
     ("acp", acp::AcpArgs::augment_args),
     ("adopt", agent::AdoptArgs::augment_args),
     ("agent", group::<agent::AgentCommand>),
@@ -43,6 +44,7 @@ const COMMANDS: [(&str, Define); 47] = [
     ("host", group::<host::HostCommand>),
     ("ls", list::LsArgs::augment_args),
     ("mcp", plain),
+    ("names", names::NamesArgs::augment_args),
     ("new", run::NewArgs::augment_args),
     ("note", group::<NoteCommand>),
     ("options", life::SessionArgs::augment_args),
@@ -150,6 +152,7 @@ mod tests {
             "agentctl host ls",
             "agentctl plugin check x.wasm",
             "agentctl mcp",
+            "agentctl names places -- agentctl run --place",
         ] {
             let quick = of_called(&words(line)).and_then(Result::ok).unwrap_or_else(|| panic!("{line} is not parsed"));
             let whole = Cli::try_parse_from(words(line)).unwrap();

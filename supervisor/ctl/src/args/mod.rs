@@ -14,6 +14,7 @@ pub(crate) mod host;
 pub(crate) mod life;
 pub(crate) mod list;
 mod machine;
+pub(crate) mod names;
 pub(crate) mod place;
 pub(crate) mod plugin;
 pub(crate) mod prune;
@@ -59,7 +60,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Default, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Global {
     /// The daemon of another machine, through ssh: a name of `agentctl host ls`, `[USER@]MACHINE` or
@@ -311,6 +312,9 @@ pub(crate) enum Command {
     /// Connect standard input and output with the daemon's socket: the end of `--host` on the daemon's machine
     #[command(hide = true)]
     Dial,
+    /// Print names for the completion of a command line, one a line; nothing if no daemon answers
+    #[command(hide = true)]
+    Names(names::NamesArgs),
     /// Run the demo agent: speak the Agent Client Protocol on standard input and output
     #[command(hide = true)]
     DemoAgent,

@@ -28,6 +28,7 @@ mod list;
 mod ls;
 mod man;
 mod mcp;
+mod names;
 mod note;
 mod options;
 mod place;
@@ -105,6 +106,7 @@ pub(crate) fn run(cli: Cli) -> Result<u8, Error> {
             return print(&script).map(|()| 0);
         }
         Command::Man { directory } => return man::man(directory.as_deref()),
+        Command::Names(args) => return names::names(args),
         Command::Host(command) => {
             let form = cli.global.form();
             return host::host(command.clone(), cli.global.socket, form);
@@ -241,7 +243,11 @@ async fn dispatch(context: &mut Context, command: Command) -> Result<u8, Error> 
         Command::Ui(args) => boxed(ui::ui(context, &args)).await,
         Command::Dial => boxed(dial::dial(context)).await,
         Command::UpgradeCheck { program } => boxed(upgrade::check(context, program)).await,
-        Command::Completions { .. } | Command::Man { .. } | Command::Host(_) | Command::DemoAgent => {
+        Command::Completions { .. }
+        | Command::Man { .. }
+        | Command::Names(_)
+        | Command::Host(_)
+        | Command::DemoAgent => {
             unreachable!("`run` handles commands that need no context")
         }
     }
