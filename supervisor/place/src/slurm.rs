@@ -7,6 +7,7 @@
 //! - `--export` with a list passes only these variables and `SLURM_*`. Without `PATH` the node looks up no program.
 //! - A file that `--bcast` wrote and that is executed cannot be written again, so each launch has its own file.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -239,13 +240,15 @@ fn time(text: &str) -> Option<Timestamp> {
 
 /// Parses the output of `squeue`. Of several jobs with one name, a living job counts, and then the latest one.
 pub(crate) fn parse_status(output: &str) -> Vec<EngineState> {
-    let mut states: Vec<EngineState> = Vec::new();
-    for line in output.lines() {
-        let Some(state) = parse_line(line) else { continue };
-        match states.iter_mut().find(|known| known.name == state.name) {
+    let (mut states, mut indices) = (Vec::<EngineState>::new(), BTreeMap::<String, usize>::new());
+    for state in output.lines().filter_map(parse_line) {
+        match indices.get(&state.name).and_then(|&index| states.get_mut(index)) {
             Some(known) if rank(known) < rank(&state) => *known = state,
             Some(_) => {}
-            None => states.push(state),
+            None => {
+                indices.insert(state.name.clone(), states.len());
+                states.push(state);
+            }
         }
     }
     states

@@ -233,8 +233,11 @@ impl Known {
         if std::mem::take(&mut self.is_silent) {
             tracing::info!(place = place.name(), "the engine of a place answers again");
         }
+        // Of several states of one launch, the first counts.
+        let named = states.iter().rev().map(|state| (state.name.as_str(), state));
+        let listed_states: BTreeMap<&str, &EngineState> = named.collect();
         for launch in &launches {
-            let listed = states.iter().find(|state| state.name == launch.name);
+            let listed = listed_states.get(launch.name.as_str()).copied();
             if let Some(changed) = self.judge(place, launch, listed, now).await
                 && let Some(session) = sessions.known(&launch.session)
                 && let Err(problem) = session.ask(Command::ReportPlace(Box::new(changed))).await
@@ -243,7 +246,8 @@ impl Known {
                 tracing::debug!(agentd.session = %session, problem, "cannot record the state of a place");
             }
         }
-        self.absent.retain(|name, _| launches.iter().any(|launch| launch.name == *name));
+        let launched: BTreeSet<&str> = launches.iter().map(|launch| launch.name.as_str()).collect();
+        self.absent.retain(|name, _| launched.contains(name.as_str()));
         if sessions.is_whole() {
             self.sweep(place, sessions, &states).await;
             self.is_swept = true;
