@@ -19,6 +19,7 @@ mod daemon;
 mod environment;
 mod feed;
 mod first;
+mod fleet;
 #[cfg(target_os = "linux")]
 #[path = "../harness/mod.rs"]
 #[allow(dead_code, unused_imports, clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "of the tests")]
@@ -81,6 +82,7 @@ const PARTS: &[Part] = &[
     ("tail", tail::measure),
     ("list", list::measure),
     ("feed", feed::measure),
+    ("fleet", fleet::measure),
     ("environment", environment::measure),
     ("plugins", plugins::measure),
     ("agentctl", agentctl::measure),

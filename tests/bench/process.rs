@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use nix::sys::signal::{Signal, kill};
@@ -29,6 +30,28 @@ fn of_rollup(pid: u32, key: &str) -> Result<u64> {
 /// Returns the resident set size in KiB.
 pub(crate) fn rss(pid: u32) -> Result<u64> {
     of_rollup(pid, "Rss:")
+}
+
+/// Number of ticks of proc(5) in a second, the same for all architectures of Linux that agentd is built for.
+const TICKS: u32 = 100;
+
+/// Returns the processor time that a process has used, with that of its ended threads. It is a multiple of 10 ms.
+pub(crate) fn cpu_time(pid: u32) -> Result<Duration> {
+    let ticks: u64 = stat(pid)?.get(11..13).context("stat has no times")?.iter().sum();
+    Ok(Duration::from_secs(1) * u32::try_from(ticks)? / TICKS)
+}
+
+/// Returns the parent of a process.
+pub(crate) fn parent(pid: u32) -> Result<u32> {
+    Ok(u32::try_from(*stat(pid)?.get(1).context("stat has no parent")?)?)
+}
+
+/// Returns the numbers of `stat` after the program's name. Words and negative numbers are 0.
+fn stat(pid: u32) -> Result<Vec<u64>> {
+    let path = format!("/proc/{pid}/stat");
+    let stat = fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    let (_, fields) = stat.rsplit_once(')').with_context(|| format!("{path} has no name"))?;
+    Ok(fields.split_whitespace().map(|field| field.parse().unwrap_or_default()).collect())
 }
 
 /// Returns the sum of the PSS of these processes.
