@@ -106,6 +106,8 @@ fn promtool_finds_nothing_in_the_rules_and_their_tests_pass() {
     assert!(tested.status.success(), "{tested:?}");
     let example = promtool(&["check", "config", "--syntax-only", "prometheus.example.yml"], "");
     assert!(example.status.success(), "{example:?}");
+    let agent = promtool(&["check", "config", "--syntax-only", "--agent", "prometheus-agent.example.yml"], "");
+    assert!(agent.status.success(), "{agent:?}");
 }
 
 /// A Prometheus in the directory of a daemon. Dropping the value ends it.
