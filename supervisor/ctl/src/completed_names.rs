@@ -154,12 +154,12 @@ fn fish(script: &str, definition: &Command) -> String {
             .flat_map(Command::get_name_and_visible_aliases)
             .collect();
         if !below.is_empty() {
-            condition.push_str(&format!("; and not __fish_seen_subcommand_from {}", below.join(" ")));
+            condition = format!("{condition}; and not __fish_seen_subcommand_from {}", below.join(" "));
         }
         if let Some(count) = only_after {
-            condition.push_str(&format!("; and test (count (commandline -opc)) -eq {count}"));
+            condition = format!("{condition}; and test (count (commandline -opc)) -eq {count}");
         }
-        text.push_str(&format!("complete -c agentctl -n \"{condition}\" {}\n", names(kind)));
+        text.extend(["complete -c agentctl -n \"", &condition, "\" ", &names(kind), "\n"]);
     }
     text
 }
@@ -175,13 +175,12 @@ fn zsh(script: &str) -> String {
             line.starts_with('\'').then(|| of_positional(&word[..end])).flatten()
         };
         match (kind, line.strip_suffix(":_default' \\")) {
-            (Some(kind), Some(start)) => text.push_str(&format!("{start}:_agentctl_{}' \\", kind.as_str())),
+            (Some(kind), Some(start)) => text.extend([start, ":_agentctl_", kind.as_str(), "' \\"]),
             _ if line.starts_with("if [ \"$funcstack[1]\"") => {
                 text.push_str(ZSH);
                 for kind in NameKind::ALL.map(NameKind::as_str) {
-                    text.push_str(&format!(
-                        "(( $+functions[_agentctl_{kind}] )) ||\n_agentctl_{kind}() {{ _agentctl_names {kind} \"$@\" }}\n"
-                    ));
+                    let own = format!("_agentctl_{kind}() {{ _agentctl_names {kind} \"$@\" }}\n");
+                    text.extend(["(( $+functions[_agentctl_", kind, "] )) ||\n", &own]);
                 }
                 text.push('\n');
                 text.push_str(line);

@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(2);
 /// Prints the names, or nothing.
 pub(super) fn names(args: &NamesArgs) -> Result<u8, Error> {
     let found = found(args).unwrap_or_default();
-    let lines: String = found.iter().filter(|name| is_plain(name)).map(|name| format!("{name}\n")).collect();
+    let lines: String = found.iter().filter(|name| is_plain(name)).flat_map(|name| [name.as_str(), "\n"]).collect();
     print(&lines).map(|()| 0)
 }
 

@@ -246,8 +246,8 @@ impl Known {
                 tracing::debug!(agentd.session = %session, problem, "cannot record the state of a place");
             }
         }
-        let launched: BTreeSet<&str> = launches.iter().map(|launch| launch.name.as_str()).collect();
-        self.absent.retain(|name, _| launched.contains(name.as_str()));
+        let present: BTreeSet<&str> = launches.iter().map(|launch| launch.name.as_str()).collect();
+        self.absent.retain(|name, _| present.contains(name.as_str()));
         if sessions.is_whole() {
             self.sweep(place, sessions, &states).await;
             self.is_swept = true;
