@@ -3,8 +3,8 @@
 //! [`Metrics`] is a handle that is passed to the parts that count. There is no global registry. Counting takes a short
 //! lock and never waits for a session or a disk. [`Follower`] is the only place that turns journal records into values.
 //!
-//! The number of series is bounded. Most labels have a fixed list of values, and [`Metrics`] bounds the names of agents,
-//! plugins and places. Only [`SESSIONS`] sessions and [`HOSTS`] machines of places have series of their own.
+//! The number of series is bounded. Most labels have a fixed list of values, and [`Metrics`] bounds the names of
+//! agents, plugins and places. Only [`SESSIONS`] sessions and [`HOSTS`] machines of places have series of their own.
 //!
 //! This crate measures nothing: the parts that count decide when, and `agentd-session` reads the processes.
 
