@@ -62,7 +62,7 @@ pub(crate) fn measure() -> Result<Table> {
     engine.polled(&daemon)?;
     let full = engine.polled(&daemon)?;
     table.alone(format!("the same, {JOBS} jobs of the user"), millis(full.each()));
-    let ours = median(engine.durations(&daemon)?);
+    let ours = median(Engine::durations(&daemon)?);
     let bare = median((0..RUNS).map(|_| engine.bare()).collect::<Result<_>>()?);
     table.times(format!("a query of {JOBS} jobs, against its program alone"), ours, bare);
     let page = daemon.client()?.bytes("/metrics")?;
@@ -205,7 +205,7 @@ impl Engine {
     }
 
     /// Returns the durations of queries as the daemon measures them: the mean between two looks at its metrics.
-    fn durations(&self, daemon: &Daemon) -> Result<Vec<Duration>> {
+    fn durations(daemon: &Daemon) -> Result<Vec<Duration>> {
         let mut client = daemon.client()?;
         let mut look = || -> Result<(f64, f64)> {
             let page = String::from_utf8(client.bytes("/metrics")?.to_vec())?;
@@ -230,7 +230,7 @@ impl Engine {
     fn bare(&self) -> Result<Duration> {
         let begun = Instant::now();
         let output = Command::new(self.directory.join("squeue")).stdin(Stdio::null()).output()?;
-        ensure!(output.stdout.iter().filter(|&&byte| byte == b'\n').count() == JOBS, "the list is not complete");
+        ensure!(String::from_utf8(output.stdout)?.lines().count() == JOBS, "the list is not complete");
         Ok(begun.elapsed())
     }
 }
