@@ -113,8 +113,12 @@ pub(super) fn complete(place: &AgentPlace, exited: &mut AgentExited) -> Option<B
     // The processes that were killed here are those of the line.
     exited.killed = 0;
     match &place.last {
-        Some(PlaceReport::Ended { killed, .. }) => {
+        Some(PlaceReport::Ended { status, signal, killed }) => {
             exited.killed = *killed;
+            // The near side of an agent that stays reports the end before its own one, and may be killed in between.
+            if place.position.is_some() {
+                (exited.status, exited.signal) = (*status, *signal);
+            }
             None
         }
         Some(PlaceReport::Refused { code, message }) => {

@@ -1,10 +1,10 @@
 //! `agentd-keeper enter stay NAME`: the parent of an agent that stays on its place when the connection is lost.
 //!
-//! The process listens on a socket ([`super::room`]). `agentd-keeper enter attach NAME` connects stdin and stdout of a
-//! client with it, and the line to the near side is the line of `agentd-keeper enter`, except for these points:
+//! The process listens on a socket (the module `room`). `agentd-keeper enter attach NAME` connects stdin and stdout of
+//! a client with it. The line to the near side is the line of `agentd-keeper enter`, except for these points:
 //!
 //! - A lost line ends nothing. The next connection replaces it.
-//! - Output is written to the place's disk and numbered ([`super::store`]). Each line begins at the number that the
+//! - Output is written to the place's disk and numbered (the module `store`). Each line begins at the number that the
 //!   near side names, so it gets each byte once.
 //! - Lines of stdin are counted. The near side sends again from the first line that was not counted, and the part of
 //!   that line that was received is skipped. So the agent gets each byte once, too.
