@@ -43,11 +43,22 @@ export const route = signal<Route>({ view: "list" });
 /** Goes to a route. The browser's back button returns. */
 export function go(to: Route): void {
   location.hash = fragment(to);
+  // The event follows later, and the next key may come before it.
+  read();
+}
+
+/** Fragment of the present route. */
+let known: string | undefined;
+
+/** Reads the route, if the fragment is another one. */
+function read(): void {
+  if (location.hash === known) return;
+  known = location.hash;
+  route.value = parse(known);
 }
 
 /** Follows the fragment from now on. */
 export function follow(): void {
-  const read = () => (route.value = parse(location.hash));
   addEventListener("hashchange", read);
   read();
 }
