@@ -5,6 +5,7 @@
 //! tests run whole blocks: `units.rs`, `symptoms.rs`, `recipes.rs` and `main_job.rs`.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -247,6 +248,11 @@ fn check(shown: &Shown) -> Option<Result<(), String>> {
     Some(match program {
         "agentctl" => agentctl(words, in_block),
         "agentd" if words.len() > 1 => agentd(words),
+        // Beside a block, a part of its command line is shown.
+        "agentd-keeper" if in_block => {
+            let parsed = agentd_keeper::cli::parse(words[1..].iter().map(OsString::from));
+            parsed.map(drop).map_err(|error| error.to_string())
+        }
         "cargo" => cargo(words),
         "just" if words.len() > 1 => {
             let recipes = fs::read_to_string(root().join("justfile")).unwrap();
