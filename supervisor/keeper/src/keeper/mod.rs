@@ -258,16 +258,16 @@ impl<'a> Keeper<'a> {
     }
 
     /// Reports whether the keeper reads the agent's output. Without a daemon, no process shortens the journal or
-    /// answers the requests that fill it.
+    /// answers the requests that fill it. Output of an agent on a place waits until the place has named its secrets.
     fn listens(&self) -> bool {
-        !self.log.is_blocked() && (self.connection.is_some() || !self.log.is_passed())
+        let is_resuming = |agent: &Agent| agent.place.as_ref().is_some_and(AgentPlace::is_resuming);
+        let has_reader = self.connection.is_some() || !self.log.is_passed();
+        !self.log.is_blocked() && has_reader && !self.agent.as_ref().is_some_and(is_resuming)
     }
 
     fn read_agent(&mut self) {
         let now = Instant::now();
         let (listens, is_followed) = (self.listens(), self.connection.is_some());
-        let is_resuming = |agent: &Agent| agent.place.as_ref().is_some_and(AgentPlace::is_resuming);
-        let listens = listens && !self.agent.as_ref().is_some_and(is_resuming);
         let Some(agent) = self.agent.as_mut().filter(|_| listens) else { return };
         let mut ended = false;
         if agent.stdout.due(now).is_ok_and(|pipe| pipe.is_some()) {
