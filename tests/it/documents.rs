@@ -131,7 +131,7 @@ fn sorted(words: &str) -> String {
 async fn bash_completes_names_of_the_daemon() {
     let Some(bash) = require::shell("bash", &["/bin/bash", "/usr/local/bin/bash"]) else { return };
     let daemon = with_places().await;
-    let complete = ". $SCRIPT; COMP_LINE=$1 COMP_POINT=${#1}; read -a COMP_WORDS <<< \"$1\"; \
+    let complete = ". \"$SCRIPT\"; COMP_LINE=$1 COMP_POINT=${#1}; read -a COMP_WORDS <<< \"$1\"; \
         [[ $1 == *' ' ]] && COMP_WORDS+=(''); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); \
         _agentctl agentctl \"${COMP_WORDS[COMP_CWORD]}\" \"${COMP_WORDS[COMP_CWORD - 1]}\"; echo \"${COMPREPLY[@]}\"";
     for (line, names) in COMPLETED {
@@ -161,7 +161,7 @@ async fn zsh_completes_names_of_the_daemon() {
     let daemon = with_places().await;
     // Completion in zsh needs its line editor. The keys Ctrl-X and `=` print the completed line.
     let setup = "PS1='rea''dy> '; unsetopt beep; zstyle ':completion:*' list-max 0; \
-        autoload -Uz compinit; compinit -D -u; . $SCRIPT; \
+        autoload -Uz compinit; compinit -D -u; . \"$SCRIPT\"; \
         shown() { print -r -- \"<$BUFFER>\"; BUFFER=; zle send-break }; zle -N shown; bindkey '^X=' shown\n";
     let mut terminal = Terminal::run(&shell_of(&daemon, "zsh", &zsh, &["-f", "-i"]), 200);
     terminal.types(setup);
