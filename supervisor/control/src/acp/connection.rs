@@ -77,8 +77,9 @@ impl Hub {
         }
     }
 
+    /// Returns a connection that has not ended. An ended connection stays in the map until its task has run.
     pub(super) fn find(&self, id: &str) -> Option<Arc<Connection>> {
-        lock(&self.connections).get(id).cloned()
+        lock(&self.connections).get(id).filter(|connection| !connection.ended.is_cancelled()).cloned()
     }
 
     /// Begins a connection. With the body of `initialize`, also returns the answer.
@@ -244,5 +245,39 @@ impl Reader {
 impl Drop for Reader {
     fn drop(&mut self) {
         lock(&self.connection.outbox).close(&self.scope, self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    /// Service that says nothing. Its pipes stay open.
+    #[derive(Debug, Default)]
+    struct Silent {
+        ends: Mutex<Vec<(mpsc::Receiver<Vec<u8>>, mpsc::Sender<Outgoing>)>>,
+    }
+
+    impl AcpService for Silent {
+        fn serve(&self, _: AcpOptions, _: Dial) -> io::Result<AcpPipe> {
+            let (lines, taken) = mpsc::channel(1);
+            let (sent, messages) = mpsc::channel(1);
+            lock(&self.ends).push((taken, sent));
+            Ok(AcpPipe { lines, messages })
+        }
+    }
+
+    // On this runtime, the task of the connection does not run before the test waits.
+    #[tokio::test]
+    async fn an_ended_connection_is_not_found_from_then_on() {
+        let hub = Hub::new(Arc::new(Silent::default()));
+        let dial: Dial = Arc::new(|| tokio::io::duplex(1).0);
+        hub.open(dial, CancellationToken::new(), TaskTracker::new());
+        let (connection, _) = hub.begin(AcpOptions::default(), None).await.expect("the hub serves");
+        assert!(hub.find(connection.id()).is_some());
+        connection.end();
+        assert!(hub.find(connection.id()).is_none());
     }
 }
