@@ -8,6 +8,9 @@ use crate::id::PlaceName;
 /// Name of the place that is this machine.
 pub const HERE: &str = "here";
 
+/// Word before the SHA-256 of the `agentd-keeper` that a place asks for.
+pub const KEEPER_WANTED: &str = "agentd-keeper-wanted";
+
 /// Place of the last agent of a session.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

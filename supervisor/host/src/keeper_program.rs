@@ -28,7 +28,7 @@ pub struct KeeperProgram {
 #[derive(Clone)]
 struct Line {
     place: Arc<str>,
-    next: Arc<dyn Fn() -> PlaceLine + Send + Sync>,
+    next: Arc<dyn Fn() -> io::Result<PlaceLine> + Send + Sync>,
 }
 
 impl fmt::Debug for Line {
@@ -53,7 +53,7 @@ impl KeeperProgram {
 
     /// Returns the program on a place. `path` is the program on this machine, which carries the role's messages, and
     /// `line` makes the line of one role.
-    pub fn at(path: PathBuf, place: &str, line: impl Fn() -> PlaceLine + Send + Sync + 'static) -> Self {
+    pub fn at(path: PathBuf, place: &str, line: impl Fn() -> io::Result<PlaceLine> + Send + Sync + 'static) -> Self {
         Self { path: path.into(), line: Some(Line { place: place.into(), next: Arc::new(line) }) }
     }
 
@@ -82,7 +82,7 @@ impl KeeperProgram {
                     directory: "/".into(),
                     ..PlacedProgram::default()
                 };
-                let run = PlaceRun { line: (line.next)(), program };
+                let run = PlaceRun { line: (line.next)()?, program };
                 agentd_keeper::frame::encode(&run).map_err(io::Error::other)?
             }
         };

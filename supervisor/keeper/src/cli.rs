@@ -33,6 +33,8 @@ pub enum Role {
     List,
     /// The end of such an agent.
     End(String),
+    /// The SHA-256 of this program.
+    Digest,
     /// The near side of a place. File descriptor of its reports.
     Place(Option<RawFd>),
     Isolation,
@@ -52,6 +54,7 @@ agentd-keeper enter stay NAME
 agentd-keeper enter attach NAME [start]
 agentd-keeper enter list
 agentd-keeper enter end NAME
+agentd-keeper enter digest
 agentd-keeper place [FD]
 agentd-keeper isolation
 agentd-keeper --version";
@@ -94,6 +97,7 @@ pub fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Role, UsageErro
             Some(word) if word == "stay" => Role::Stay(name(args.next())?),
             Some(word) if word == "end" => Role::End(name(args.next())?),
             Some(word) if word == "list" => Role::List,
+            Some(word) if word == "digest" => Role::Digest,
             Some(word) if word == "attach" => {
                 let name = name(args.next())?;
                 match args.next() {
@@ -272,6 +276,7 @@ mod tests {
         assert_eq!(parsed("enter attach a"), Ok(Role::Attach("a".to_owned(), false)));
         assert_eq!(parsed("enter attach a start"), Ok(Role::Attach("a".to_owned(), true)));
         assert_eq!(parsed("enter list"), Ok(Role::List));
+        assert_eq!(parsed("enter digest"), Ok(Role::Digest));
         assert_eq!(parsed("enter end a"), Ok(Role::End("a".to_owned())));
         assert_eq!(parsed("place"), Ok(Role::Place(None)));
         assert_eq!(parsed("place 5"), Ok(Role::Place(Some(5))));

@@ -16,6 +16,24 @@ pub struct LaunchNames<'a> {
     pub directory: &'a Path,
     /// Content of the file [`Place::template`](crate::Place::template), for a place with a template.
     pub template: Option<&'a str>,
+    /// Content of the file [`Place::keeper_file`](crate::Place::keeper_file), for a place that sends it.
+    pub keeper: Option<&'a KeeperCopy>,
+}
+
+/// Content of a file with agentd-keeper.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeeperCopy {
+    /// SHA-256 of the content in hexadecimal digits.
+    pub sha256: String,
+    /// Size in bytes.
+    pub bytes: u64,
+}
+
+impl<'a> LaunchNames<'a> {
+    /// Makes the names of a launch that runs already. Its directory and its files are not known.
+    pub fn new(session: &'a str, launch: u64) -> Self {
+        Self { session, launch, directory: Path::new("/"), template: None, keeper: None }
+    }
 }
 
 impl LaunchNames<'_> {
@@ -49,11 +67,14 @@ pub enum ClientError {
     /// The directory contains bytes that are no UTF-8.
     #[error("the directory {0:?} is not UTF-8, and the client of the place gets it as an argument")]
     Directory(PathBuf),
+    /// The file with agentd-keeper was not read.
+    #[error("the file {0:?} with agentd-keeper was not read")]
+    NoKeeper(PathBuf),
 }
 
 #[cfg(test)]
 pub(crate) fn launch_1() -> LaunchNames<'static> {
-    LaunchNames { session: "k1-x", launch: 3, directory: Path::new("/work/a b"), template: None }
+    LaunchNames { directory: Path::new("/work/a b"), ..LaunchNames::new("k1-x", 3) }
 }
 
 #[cfg(test)]

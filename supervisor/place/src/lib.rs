@@ -29,7 +29,7 @@ mod state;
 pub use command::{CommandPlace, WORDS};
 pub use container::{Container, Mount, is_mount};
 pub use kubernetes::{Kubernetes, Pod};
-pub use launch::{ClientError, LaunchNames, PREFIX, session_and_launch};
+pub use launch::{ClientError, KeeperCopy, LaunchNames, PREFIX, session_and_launch};
 pub use place::{Place, PlaceKind};
 pub use resident::{ResidentLines, ResidentTimes};
 pub use slurm::Slurm;

@@ -19,6 +19,8 @@ pub struct Place {
     pub name: PlaceName,
     /// Path of agentd-keeper on the place, or a name that the place looks up.
     pub keeper: String,
+    /// SHA-256 that agentd-keeper must have there, in lower-case hexadecimal digits.
+    pub keeper_sha256: Option<String>,
     /// Time for which an agent continues after its connection is lost.
     pub grace: Duration,
     /// Time after which a silent connection counts as lost.
@@ -110,6 +112,22 @@ impl PlaceKind {
 }
 
 impl Place {
+    /// Returns the file with agentd-keeper that the place takes along.
+    pub fn keeper_file(&self) -> Option<&Path> {
+        match &self.kind {
+            PlaceKind::Slurm(slurm) => slurm.keeper_file.as_deref(),
+            PlaceKind::Ssh(ssh) => ssh.keeper_file.as_deref(),
+            PlaceKind::Container(container) => container.keeper_file.as_deref(),
+            PlaceKind::Kubernetes(_) | PlaceKind::Command(_) => None,
+        }
+    }
+
+    /// Returns the file with agentd-keeper, if the client asks for its content. Other engines carry the file by
+    /// themselves.
+    pub fn sends(&self) -> Option<&Path> {
+        self.keeper_file().filter(|_| matches!(self.kind, PlaceKind::Ssh(_)))
+    }
+
     /// Returns the file with the manifest of the pod, for a place with a template.
     pub fn template(&self) -> Option<&Path> {
         match &self.kind {
@@ -135,11 +153,11 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// The template of a pod is missing or invalid, or the directory cannot be an argument.
+    /// A file of the launch is missing or invalid, or the directory cannot be an argument.
     pub fn client(&self, launch: &LaunchNames<'_>) -> Result<Vec<String>, ClientError> {
         match &self.kind {
             PlaceKind::Slurm(slurm) => Ok(slurm.client(&self.keeper, launch)),
-            PlaceKind::Ssh(ssh) => Ok(ssh.client(&self.keeper, self.silence)),
+            PlaceKind::Ssh(ssh) => ssh.start(&self.keeper, self.silence, launch.keeper, ""),
             PlaceKind::Container(container) => Ok(container.run(&self.keeper, launch, container::Run::Client)),
             PlaceKind::Kubernetes(kubernetes) => kubernetes.client(&self.keeper, launch),
             PlaceKind::Command(command) => command::replaced(&command.client, launch, &self.keeper),
@@ -251,6 +269,7 @@ pub(crate) mod tests {
             resident: None,
             name: "farm".parse().unwrap(),
             keeper: "agentd-keeper".to_owned(),
+            keeper_sha256: None,
             grace: Duration::ZERO,
             silence: Duration::from_secs(30),
             poll: Duration::from_secs(5),

@@ -32,7 +32,7 @@ impl Place {
     ///
     /// # Errors
     ///
-    /// The template of a pod is missing or invalid, or the directory cannot be an argument.
+    /// A file of the launch is missing or invalid, or the directory cannot be an argument.
     pub fn resident_lines(&self, launch: &LaunchNames<'_>) -> Result<ResidentLines, ClientError> {
         let (name, keeper) = (launch.name(), self.keeper.as_str());
         Ok(match &self.kind {
@@ -40,7 +40,7 @@ impl Place {
                 ResidentLines { submit: Some(slurm.submit(keeper, launch)), client: slurm.attach(keeper, &name) }
             }
             PlaceKind::Ssh(ssh) => {
-                let client = ssh.enter(keeper, self.silence, &format!("attach {name} start"));
+                let client = ssh.start(keeper, self.silence, launch.keeper, &format!("attach {name} start"))?;
                 ResidentLines { submit: None, client }
             }
             PlaceKind::Container(container) => ResidentLines {

@@ -4,14 +4,15 @@
 //! and number, size and time are bounded.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use agentd_api::completion::Artifact;
 use nix::libc;
-use sha2::{Digest as _, Sha256};
+
+use crate::sha256::sha256;
 
 /// Maximum number of files in the list, and of entries that are looked at.
 const FILES: usize = 1000;
@@ -113,23 +114,15 @@ fn regular(path: &Path) -> io::Result<(File, u64)> {
 }
 
 /// Returns the file's size and digest. The digest is `None` beyond the limits of bytes and time.
-fn digest(mut file: File, size: u64, left: &mut u64, until: Instant) -> io::Result<(u64, Option<String>)> {
+fn digest(file: File, size: u64, left: &mut u64, until: Instant) -> io::Result<(u64, Option<String>)> {
     if size > *left {
         return Ok((size, None));
     }
-    let (mut sha256, mut block, mut read) = (Sha256::new(), vec![0; 1 << 16], 0);
-    loop {
-        let n = file.read(&mut block)?;
-        if n == 0 {
-            return Ok((read, Some(agentd_api::hex(&sha256.finalize()))));
-        }
-        sha256.update(&block[..n]);
-        read += n as u64;
-        *left = left.saturating_sub(n as u64);
-        if *left == 0 || Instant::now() > until {
-            return Ok((size, None));
-        }
-    }
+    let (read, digest) = sha256(file, |n| {
+        *left = left.saturating_sub(n);
+        *left > 0 && Instant::now() <= until
+    })?;
+    Ok(if digest.is_some() { (read, digest) } else { (size, None) })
 }
 
 #[cfg(test)]

@@ -343,9 +343,7 @@ async fn line(plan: &LaunchPlan, place: Arc<SessionPlace>, built: &BuiltEnvironm
     }
     let (id, launch, directory) = (plan.id.clone(), plan.launch, plan.directory().to_owned());
     if let Some(earlier) = launch.checked_sub(1).filter(|earlier| *earlier > 0) {
-        place
-            .clear(&LaunchNames { session: id.as_str(), launch: earlier, directory: &directory, template: None })
-            .await;
+        place.clear(&LaunchNames::new(id.as_str(), earlier)).await;
     }
     let made = agentd_host::work::blocking(move || place.line(&id, launch, &directory)).await;
     made.map_err(|error| failed(error.to_string()))?.map_err(|error| failed(chain(&error)))

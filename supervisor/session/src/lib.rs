@@ -52,6 +52,7 @@ mod registry;
 mod repositories;
 mod resting;
 pub mod schedules;
+mod sha256;
 mod spec;
 mod stale_list;
 pub mod staleness;

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use agentd_keeper::cli::{self, Role, USAGE};
 use agentd_keeper::hold::HoldError;
-use agentd_keeper::place::{attach, far, near, stay};
+use agentd_keeper::place::{attach, digest, far, near, stay};
 use agentd_keeper::{enter, environment, hold, look, run, standby};
 
 fn main() -> ExitCode {
@@ -37,13 +37,14 @@ fn main() -> ExitCode {
         Role::Attach(name, starts) => Some(attach::attach(name, *starts)),
         Role::List => Some(attach::list()),
         Role::End(name) => Some(attach::end(name)),
+        Role::Digest => Some(digest::print()),
         _ => None,
     };
     if let Some(Ok(status)) = placed {
         return ExitCode::from(status);
     }
     let done = match role {
-        Role::Far | Role::Place(_) | Role::Stay(_) | Role::Attach(..) | Role::List | Role::End(_) => {
+        Role::Far | Role::Place(_) | Role::Stay(_) | Role::Attach(..) | Role::List | Role::End(_) | Role::Digest => {
             placed.map_or(Ok(()), |placed| placed.map(drop)).map_err(Box::from)
         }
         Role::Hold(_) | Role::Standby => held.unwrap_or(Ok(())).map_err(Box::from),

@@ -36,6 +36,8 @@ pub(super) fn way(client: &[&str]) -> PlaceLine {
         close_ms: 200,
         term_ms: 200,
         resident: None,
+        sha256: None,
+        keeper: None,
     }
 }
 

@@ -5,5 +5,6 @@ mod fixtures;
 mod kills;
 mod life;
 mod resident;
+mod sent;
 mod sessions;
 mod storm;

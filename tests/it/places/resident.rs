@@ -23,7 +23,7 @@ const NUMBERS: usize = 10_000;
 const COUNT: &str = "count 10000 1";
 
 /// Returns a process with all its descendants, without those of a container engine.
-fn tree(pid: u32) -> Vec<u32> {
+pub(super) fn tree(pid: u32) -> Vec<u32> {
     let own = |pid: &u32| process::name(*pid) != "conmon";
     let below = process::children(pid).into_iter().filter(own).flat_map(tree);
     std::iter::once(pid).chain(below).collect()
@@ -74,7 +74,7 @@ fn exits(session: &Session) -> Vec<(Option<i32>, u32)> {
 }
 
 /// Kills the workstation while an agent counts, lets the agent count on alone, and requires each number once.
-async fn counts_through_the_death_of_the_workstation(daemon: &mut Daemon, state: &Path) {
+pub(super) async fn counts_through_the_death_of_the_workstation(daemon: &mut Daemon, state: &Path) {
     let session = daemon.session(&spec(daemon)).await;
     let counted = session.prompt(COUNT).await;
     let after = session.prompt("say after").await;

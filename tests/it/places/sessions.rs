@@ -57,7 +57,7 @@ fn host(view: &SessionView) -> &str {
 
 /// Runs the life of a session up to its removal: prompts, a permission, a cancel, a killed daemon, a stop, and a resume
 /// with the conversation.
-async fn whole_life(daemon: &mut Daemon, on: &str) {
+pub(super) async fn whole_life(daemon: &mut Daemon, on: &str) {
     let session = daemon.session(&spec(daemon)).await;
     let view = session.view().await;
     assert_eq!((host(&view), placed(&view).state), (on, PlaceState::Running));

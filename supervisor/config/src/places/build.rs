@@ -62,7 +62,7 @@ impl ConfiguredPlace {
             _ => &[Jobs, Containers, Pods, Command],
         };
         let keys: [(&str, bool, &[Kind]); 32] = [
-            ("keeper_file", self.keeper_file.is_some(), &[Jobs, Containers]),
+            ("keeper_file", self.keeper_file.is_some(), &[Jobs, Shell, Containers]),
             ("poll", self.poll.is_some(), polled),
             ("options", !self.options.is_empty(), &[Jobs, Shell, Containers, Pods]),
             ("memory", self.memory.is_some(), &[Jobs, Containers, Pods]),
@@ -124,6 +124,7 @@ impl ConfiguredPlace {
         Ok(Place {
             name: name.clone(),
             keeper,
+            keeper_sha256: self.keeper_sha256()?,
             grace: self.grace.map_or(Duration::ZERO, |time| time.0),
             silence: self.silence.unwrap_or(seconds(30)).0,
             poll: self.poll.unwrap_or(seconds(5)).0,
@@ -275,7 +276,7 @@ impl ConfiguredPlace {
             return Ok(if is_mounted { MOUNTED_KEEPER } else { KEEPER }.to_owned());
         };
         let is_home = kind == Shell && keeper.starts_with("~/");
-        let message = if kind == Jobs && self.keeper_file.is_some() {
+        let message = if matches!(kind, Jobs | Shell) && self.keeper_file.is_some() {
             "is not used beside keeper_file; remove one of them"
         } else if !keeper.starts_with('/') && keeper.contains('/') && !is_home {
             "is a relative path; set an absolute path, or a name without /"
@@ -287,6 +288,20 @@ impl ConfiguredPlace {
             return Ok(keeper.clone());
         };
         Err(("keeper", format!(".keeper is {keeper:?}, which {message}")))
+    }
+
+    /// Returns the SHA-256 that agentd-keeper must have on the place.
+    fn keeper_sha256(&self) -> Result<Option<String>, Wrong> {
+        let Some(digest) = &self.keeper_sha256 else { return Ok(None) };
+        if self.keeper_file.is_some() {
+            let message = ".keeper_sha256 is not used beside keeper_file, whose own is used; remove one of them";
+            return Err(("keeper_sha256", message.to_owned()));
+        }
+        if digest.len() != 64 || !digest.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            let message = format!(".keeper_sha256 is {digest:?}; set the 64 hexadecimal digits that sha256sum prints");
+            return Err(("keeper_sha256", message));
+        }
+        Ok(Some(digest.to_ascii_lowercase()))
     }
 
     /// Returns the settings of the kind.
@@ -326,6 +341,7 @@ impl ConfiguredPlace {
             port: self.port,
             config: local(self.config.as_ref(), home),
             options: self.options.clone(),
+            keeper_file: local(self.keeper_file.as_ref(), home),
         })
     }
 

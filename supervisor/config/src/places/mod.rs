@@ -30,10 +30,14 @@ pub struct ConfiguredPlace {
     /// Path of `agentd-keeper` on the place, or a name that is looked up there. For `ssh`, `~/` at its start is the
     /// home directory there. Default: `agentd-keeper`, or `/agentd-keeper` in a container with `keeper_file`.
     pub keeper: Option<String>,
-    /// Static `agentd-keeper` on this machine that the engine takes to the place. Slurm copies it to the node for each
-    /// launch, and a container mounts it at `keeper`. Default: none, and the place has its own. For `slurm` and
-    /// `container`.
+    /// Static `agentd-keeper` on this machine that is taken to the place. Slurm copies it to the node for each launch,
+    /// and a container mounts it at `keeper`. Over ssh it is sent once to `~/.cache/agentd/keepers` of the host. The
+    /// place checks its SHA-256 before it starts a program. Default: none, and the place has its own. For `slurm`,
+    /// `ssh` and `container`.
     pub keeper_file: Option<PathBuf>,
+    /// SHA-256 of `agentd-keeper` on the place, in hexadecimal digits. Another one starts no program. Default: that of
+    /// `keeper_file`; without both, each `agentd-keeper` of agentd's version is accepted.
+    pub keeper_sha256: Option<String>,
     /// Whether the agent is `connected`, and ends when its connection is lost, or `resident`, and stays on the place
     /// until agentd is connected again. Default: `connected`.
     pub level: Option<Level>,

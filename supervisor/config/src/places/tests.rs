@@ -65,6 +65,10 @@ fn every_key_of_the_other_kinds_reaches_the_place() {
     let PlaceKind::Ssh(ssh) = ssh.kind else { panic!() };
     assert_eq!((ssh.host.as_str(), ssh.user.as_deref(), ssh.port), ("farm", Some("kim"), Some(22)));
     assert_eq!((ssh.config, ssh.options), (Some("/c".into()), vec!["-4".to_owned()]));
+    let pinned = place(&format!("{text}\nkeeper_sha256 = {:?}", "5A".repeat(32)));
+    assert_eq!(pinned.keeper_sha256, Some("5a".repeat(32)));
+    let sent = place("kind = \"ssh\"\nhost = \"h\"\nkeeper_file = \"/k\"");
+    assert_eq!(sent.keeper_file(), Some(Path::new("/k")));
 
     let text = "kind = \"container\"\nimage = \"eda\"\nengine = \"docker\"\nmounts = [\"/work:/work:ro\"]\n\
                 user = \"1\"\nnetwork = \"none\"\nmemory = 10\ncores = 1\n\
@@ -97,7 +101,7 @@ fn a_key_of_another_kind_is_refused_with_the_kinds_that_have_it() {
         ("kind = \"ssh\"\nhost = \"h\"", "memory = 1", "slurm, container, kubernetes"),
         ("kind = \"slurm\"", "host = \"h\"", "ssh"),
         ("kind = \"slurm\"", "user = \"u\"", "ssh, container"),
-        ("kind = \"kubernetes\"\nimage = \"i\"", "keeper_file = \"/k\"", "slurm, container"),
+        ("kind = \"kubernetes\"\nimage = \"i\"", "keeper_file = \"/k\"", "slurm, ssh, container"),
         ("kind = \"kubernetes\"\nimage = \"i\"", "requeue = false", "slurm"),
         ("kind = \"command\"\nclient = [\"c\"]", "options = [\"-x\"]", "slurm, ssh, container, kubernetes"),
         ("kind = \"container\"\nimage = \"i\"", "sweep = [\"x\"]", "command"),
@@ -132,9 +136,12 @@ fn a_place_that_cannot_work_is_refused_with_its_remedy() {
         ("kind = \"ssh\"\nhost = \"h\"\nkeeper = \"/a'b\"", "none of ' ! \\"),
         ("kind = \"slurm\"\nkeeper = \"~/keeper\"", "is a relative path"),
         ("kind = \"slurm\"\nkeeper = \"/k\"\nkeeper_file = \"/k\"", "is not used beside keeper_file"),
+        ("kind = \"ssh\"\nhost = \"h\"\nkeeper = \"/k\"\nkeeper_file = \"/k\"", "is not used beside keeper_file"),
         ("kind = \"container\"\nimage = \"i\"\nkeeper = \"k\"\nkeeper_file = \"/k\"", "is the target of keeper_file"),
         ("kind = \"container\"\nimage = \"i\"\nengine = \"crictl\"", "set \"podman\", \"docker\" or an absolute path"),
         ("kind = \"container\"\nimage = \"i\"\nmounts = [\"work:/work\"]", "\"SOURCE:TARGET:ro\" with absolute paths"),
+        ("kind = \"slurm\"\nkeeper_sha256 = \"5a\"", "set the 64 hexadecimal digits that sha256sum prints"),
+        ("kind = \"slurm\"\nkeeper_file = \"/k\"\nkeeper_sha256 = \"5a\"", "is not used beside keeper_file"),
         ("kind = \"slurm\"\nlicenses = [\"a,b\"]", "places.farm.licenses has \"a,b\""),
         ("kind = \"slurm\"\ntime = 0", "places.farm.time is 0"),
         ("kind = \"slurm\"\nsilence = \"999ms\"", "places.farm.silence is less than 1 s"),

@@ -52,6 +52,12 @@ impl Tail {
         self.0.extend(bytes);
     }
 
+    /// Reports whether a text is among the last bytes and those that follow.
+    pub(super) fn has(&self, text: &str, following: &[u8]) -> bool {
+        let bytes: Vec<u8> = self.0.iter().chain(following).copied().collect();
+        memchr::memmem::find(&bytes, text.as_bytes()).is_some()
+    }
+
     /// Returns the last lines as one line, without control characters.
     pub(super) fn words(&self) -> String {
         let bytes: Vec<u8> = self.0.iter().copied().collect();
@@ -151,6 +157,7 @@ mod tests {
         assert_eq!(with_words("it ended".to_owned(), &tail.words()), "it ended");
         tail.add(&vec![b'x'; 5000]);
         tail.add(b"\nfirst\r\n\x1b[31msecond\x1b[0m\n\n  third \nfourth\nfifth");
+        assert!(tail.has("third \nfourth", b"") && tail.has("fifth and", b" and") && !tail.has("sixth", b"six"));
         assert_eq!(with_words("it ended".to_owned(), &tail.words()), "it ended: [31msecond[0m; third; fourth; fifth");
         for n in 0..3000_u32 {
             tail.add(&[b'0' + (n % 10) as u8]);

@@ -34,7 +34,7 @@ use super::frames::{Begin, Hello, Kind, MARKER, PROTOCOL, Running, Stream};
 use super::line::Line;
 use super::program::{Program, gone};
 use super::wire;
-use super::{Events, PlaceError, Waits, host, outer, setup};
+use super::{Events, PlaceError, Waits, digest, host, outer, setup};
 use crate::os;
 use crate::private;
 use crate::signals::Signals;
@@ -323,7 +323,8 @@ impl Far {
         let duration = Duration::from_millis;
         self.times =
             Times { grace: duration(begin.grace_ms), close: duration(begin.close_ms), term: duration(begin.term_ms) };
-        let started = begin.program.as_ref().map_or_else(|| Err(gone()), Program::start);
+        let started = digest::check(begin.sha256.as_deref());
+        let started = started.and_then(|()| begin.program.as_ref().map_or_else(|| Err(gone()), Program::start));
         if let Some(program) = &mut begin.program {
             program.zeroize();
         }

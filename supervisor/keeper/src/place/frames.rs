@@ -118,6 +118,9 @@ pub(super) struct Begin {
     pub(super) term_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) resident: Option<BeginResident>,
+    /// SHA-256 of the `agentd-keeper` that may start the program. Absent: that of each one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) sha256: Option<String>,
 }
 
 /// Part of [`Begin`] for a program that stays on its place.

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags};
 use serde::Serialize;
 
@@ -27,7 +28,9 @@ pub(super) struct Line {
     to: Option<OwnedFd>,
     pub(super) incoming: Incoming,
     pub(super) outgoing: Outgoing,
-    /// Whether bytes may be sent.
+    /// Bytes to send before all frames, and the number of those that were sent.
+    early: (Vec<u8>, usize),
+    /// Whether frames may be sent.
     is_open: bool,
     /// Whether no further frame follows.
     is_closing: bool,
@@ -54,6 +57,7 @@ impl Line {
             to: None,
             incoming: Incoming::default(),
             outgoing: Outgoing::default(),
+            early: (Vec::new(), 0),
             is_open: false,
             is_closing: false,
             heard: now,
@@ -64,7 +68,17 @@ impl Line {
         }
     }
 
-    /// Allows bytes to be sent.
+    /// Sends bytes that are not a frame, before all frames.
+    pub(super) fn say_early(&mut self, bytes: Vec<u8>) {
+        self.early = (bytes, 0);
+    }
+
+    /// Returns the number of early bytes that wait to be written.
+    pub(super) fn early_left(&self) -> usize {
+        self.early.0.len() - self.early.1
+    }
+
+    /// Allows frames to be sent.
     pub(super) fn open(&mut self) {
         (self.is_open, self.said) = (true, Instant::now());
     }
@@ -120,7 +134,7 @@ impl Line {
     /// Returns the file descriptors to wait for.
     pub(super) fn fds(&self) -> (Option<PollFd<'_>>, Option<PollFd<'_>>) {
         // Without a flag, poll(2) reports errors and the end of the other side.
-        let wants = self.is_open && self.outgoing.waiting() > 0;
+        let wants = self.early_left() > 0 || (self.is_open && self.outgoing.waiting() > 0);
         let flags = if wants { PollFlags::POLLOUT } else { PollFlags::empty() };
         let from = self.from.as_ref().map(|from| PollFd::new(from.as_fd(), PollFlags::POLLIN));
         (from, self.to.as_ref().map(|to| PollFd::new(to.as_fd(), flags)))
@@ -141,8 +155,23 @@ impl Line {
         read
     }
 
+    /// Writes as much as the other side takes of the early bytes.
+    fn write_early(&mut self) {
+        while self.early_left() > 0 {
+            let Some(to) = &self.to else { return };
+            match nix::unistd::write(to, &self.early.0[self.early.1..]) {
+                Ok(n) if n > 0 => self.early.1 += n,
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => return,
+                Ok(_) | Err(_) => return self.fail(),
+            }
+        }
+        self.early = (Vec::new(), 0);
+    }
+
     /// Writes as much as the other side takes.
     pub(super) fn write(&mut self) {
+        self.write_early();
         let Some(to) = self.to.as_ref().filter(|_| self.is_open) else { return };
         match self.outgoing.write(to) {
             Ok(0) => {}
@@ -157,6 +186,7 @@ impl Line {
     /// Notes that sent bytes no longer arrive.
     pub(super) fn fail(&mut self) {
         self.to = None;
+        self.early = (Vec::new(), 0);
         self.outgoing.clear();
     }
 

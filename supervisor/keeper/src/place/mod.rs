@@ -16,6 +16,7 @@
 pub(crate) mod agent;
 pub mod attach;
 mod client;
+pub mod digest;
 pub mod far;
 mod flow;
 mod frames;

@@ -495,8 +495,15 @@ mod tests {
     #[test]
     fn a_large_frame_is_whole_and_an_empty_piece_of_a_stream_is_nothing() {
         let program = PlacedProgram { program: "x".repeat(10 << 20).into(), ..PlacedProgram::default() };
-        let begin =
-            Begin { program: Some(program), silence_ms: 1, grace_ms: 2, close_ms: 3, term_ms: 4, resident: None };
+        let begin = Begin {
+            program: Some(program),
+            silence_ms: 1,
+            grace_ms: 2,
+            close_ms: 3,
+            term_ms: 4,
+            resident: None,
+            sha256: None,
+        };
         let (mut out, length) = (Outgoing::default(), 10 << 20);
         out.push_raw(MARKER);
         out.push_json(Kind::Hello, &hello()).unwrap();
@@ -529,8 +536,15 @@ mod tests {
     fn the_begin_precedes_earlier_bytes_and_is_overwritten_after_it_was_sent() {
         let secret = "hunter2-hunter2";
         let program = PlacedProgram { args: vec![secret.into()], ..PlacedProgram::default() };
-        let begin =
-            Begin { program: Some(program), silence_ms: 0, grace_ms: 0, close_ms: 0, term_ms: 0, resident: None };
+        let begin = Begin {
+            program: Some(program),
+            silence_ms: 0,
+            grace_ms: 0,
+            close_ms: 0,
+            term_ms: 0,
+            resident: None,
+            sha256: None,
+        };
         let mut out = Outgoing::default();
         out.push(Kind::Data(Stream::In), b"early");
         out.begin(&begin).unwrap();

@@ -29,7 +29,9 @@ use zeroize::Zeroize as _;
 
 use crate::output::OutputRun;
 
-pub use place::{Masks, PlaceLine, PlaceOrder, PlaceReport, PlaceRun, PlacedProgram, Resident, StreamCursor};
+pub use place::{
+    KeeperFile, Masks, PlaceLine, PlaceOrder, PlaceReport, PlaceRun, PlacedProgram, Resident, StreamCursor,
+};
 pub use run::{
     Attributes, CopiedFile, ExpectedFile, Limit, RunOutcome, RunRequest, RunResult, Sourced, Terminal, Trace, Typed,
 };

@@ -53,6 +53,22 @@ pub struct PlaceLine {
     /// Terms of an agent that stays on the place when the connection is lost. Absent: the loss ends it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resident: Option<Box<Resident>>,
+    /// SHA-256, in hexadecimal digits, of the `agentd-keeper` that may start the program there. Absent: each one of
+    /// this version may.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// The file with this SHA-256, for a client that asks for it on behalf of the place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keeper: Option<Box<KeeperFile>>,
+}
+
+/// A file with `agentd-keeper`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeeperFile {
+    /// Path on this machine.
+    pub path: ByteString,
+    /// Size in bytes.
+    pub bytes: u64,
 }
 
 /// Terms of an agent that stays on its place when the connection is lost.

@@ -2,7 +2,6 @@
 //!
 //! [`agentd_place`] builds the command lines and parses the output.
 
-use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -75,7 +74,7 @@ impl SessionPlace {
 
     /// Returns the job of a launch that the engine lists, if it has one.
     pub(crate) async fn job_of(&self, session: &str, launch: u64) -> Result<Option<String>, EngineError> {
-        let name = LaunchNames { session, launch, directory: Path::new("/"), template: None }.name();
+        let name = LaunchNames::new(session, launch).name();
         let states = self.states().await?.unwrap_or_default();
         Ok(states.into_iter().find(|state| state.name == name).and_then(|state| state.job))
     }

@@ -5,6 +5,7 @@
 //! `engine` runs their tools.
 
 mod check;
+mod copy;
 pub(crate) mod engine;
 pub(crate) mod looks;
 pub(crate) mod terms;
@@ -13,6 +14,7 @@ mod watch;
 pub use watch::watch;
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
@@ -25,13 +27,14 @@ use agentd_environment::{Capture, Environments, Pipeline, PlaceUser, SnapshotOpt
 use agentd_host::capability::Machine;
 use agentd_host::directories::{DirectoryError, make_private};
 use agentd_host::{KeeperProgram, files};
-use agentd_keeper::protocol::{PlaceLine, Resident, Variable};
+use agentd_keeper::protocol::{KeeperFile, PlaceLine, Resident, Variable};
 use agentd_place::{ClientError, LaunchNames, Place};
 use agentd_plugin_set::Plugins;
 use agentd_prerequisite::{CheckResources, Prerequisites};
 use sha2::{Digest as _, Sha256};
 use tokio::sync::OnceCell;
 
+use self::copy::Copies;
 use self::looks::LookWords;
 use crate::daemon::Daemon;
 
@@ -76,7 +79,9 @@ pub(crate) enum PlaceError {
     #[error("cannot build the client of place {place:?}")]
     Client { place: String, source: ClientError },
     #[error("cannot read the template {path:?} of place {place:?}")]
-    Template { place: String, path: PathBuf, source: std::io::Error },
+    Template { place: String, path: PathBuf, source: io::Error },
+    #[error("cannot read keeper_file {path:?} of place {place:?}")]
+    KeeperFile { place: String, path: PathBuf, source: io::Error },
     #[error("place {place:?} does not tell its host: {reason}")]
     Host { place: String, reason: String },
     #[error("the user {user} of place {place:?} has no home directory there, neither in the user database nor by HOME")]
@@ -94,6 +99,7 @@ struct Lines {
     words: Arc<LookWords>,
     is_stored: Once,
     next: AtomicU64,
+    copies: Copies,
 }
 
 impl Lines {
@@ -108,7 +114,15 @@ impl Lines {
                 source,
             })?),
         };
-        let names = LaunchNames { session, launch, directory, template: template.as_deref() };
+        let copy = match self.place.keeper_file() {
+            None => None,
+            Some(path) => Some(self.copies.of(path).map_err(|source| PlaceError::KeeperFile {
+                place: place(),
+                path: path.to_owned(),
+                source,
+            })?),
+        };
+        let names = LaunchNames { session, launch, directory, template: template.as_deref(), keeper: copy.as_ref() };
         let failed = |source| PlaceError::Client { place: place(), source };
         let words = |words: Vec<String>| words.iter().map(|word| ByteString::from(word.as_str())).collect();
         let cancel = self.place.cancel(&names).map_err(failed)?;
@@ -137,18 +151,19 @@ impl Lines {
             close_ms: milliseconds(CLOSE),
             term_ms: milliseconds(TERM),
             resident,
+            keeper: copy.as_ref().zip(self.place.sends()).map(|(copy, path)| {
+                Box::new(KeeperFile { path: path.as_os_str().to_owned().into(), bytes: copy.bytes })
+            }),
+            sha256: copy.map(|copy| copy.sha256).or_else(|| self.place.keeper_sha256.clone()),
         })
     }
 
     /// Makes the line of a role that belongs to no session.
-    fn next(&self) -> PlaceLine {
+    fn next(&self) -> io::Result<PlaceLine> {
         self.store_word();
         let number = self.next.fetch_add(1, Ordering::Relaxed) + 1;
-        self.of(&self.word, number, Path::new("/"), false).unwrap_or_else(|error| {
-            tracing::warn!(error = &error as &dyn std::error::Error, "cannot build the line to a place");
-            // A line without a client fails with the name of the place.
-            PlaceLine { place: self.place.name.to_string(), ..PlaceLine::default() }
-        })
+        let line = self.of(&self.word, number, Path::new("/"), false);
+        line.map_err(|error| io::Error::other(agentd_api::chain(&error)))
     }
 
     /// Stores the word before the first line with it. An engine without states needs no word, because nothing is left
@@ -180,6 +195,7 @@ impl SessionPlace {
             is_stored: Once::new(),
             place: place.clone(),
             next: AtomicU64::new(0),
+            copies: Copies::default(),
         });
         let made = Arc::clone(&lines);
         let keeper = KeeperProgram::at(daemon.programs.keeper.clone(), place.name.as_str(), move || made.next());
@@ -263,7 +279,7 @@ impl SessionPlace {
         let host = host.map_err(|failure| PlaceError::Host { place: place(), reason: failure.to_string() })?;
         let (file, stored) = (self.host_file(), host.clone());
         let store = move || {
-            file.parent().map(make_private).transpose().map_err(std::io::Error::other)?;
+            file.parent().map(make_private).transpose().map_err(io::Error::other)?;
             files::write_json(&file, &stored)
         };
         if let Ok(Err(error)) = agentd_host::work::blocking(store).await {

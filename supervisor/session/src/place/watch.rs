@@ -13,7 +13,6 @@
 //! Looks of earlier daemons ([`super::looks`]) are swept too. At the start of the daemon, the engine is asked for them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -133,7 +132,7 @@ impl Launch {
             return None;
         }
         let (session, number) = (view.id.clone(), view.status.launches);
-        let name = LaunchNames { session: session.as_str(), launch: number, directory: Path::new("/"), template: None };
+        let name = LaunchNames::new(session.as_str(), number);
         Some(Self {
             name: name.name(),
             session,
@@ -148,7 +147,7 @@ impl Launch {
     }
 
     fn names(&self) -> LaunchNames<'_> {
-        LaunchNames { session: self.session.as_str(), launch: self.number, directory: Path::new("/"), template: None }
+        LaunchNames::new(self.session.as_str(), self.number)
     }
 }
 
@@ -350,7 +349,7 @@ impl Known {
                 None => now,
                 Some(due) if *due > now => *due,
                 Some(_) => {
-                    let names = LaunchNames { session, launch: number, directory: Path::new("/"), template: None };
+                    let names = LaunchNames::new(session, number);
                     place.sweep(&names).await;
                     now + SWEPT
                 }

@@ -21,6 +21,7 @@
 //! file. 126: the program was refused. 255: the line was lost, and the program's status is unknown.
 
 mod finish;
+mod hello;
 mod resident;
 
 use std::fs::File;
@@ -33,21 +34,20 @@ use nix::poll::PollFlags;
 use nix::sys::signal::Signal;
 use nix::unistd::{dup2_stdin, dup2_stdout};
 
+use self::hello::Noise;
 use self::resident::{Start, Stays};
-use super::client::{Process, Tail, with_words};
+use super::client::{Process, with_words};
 use super::flow::{Sink, Source, take};
-use super::frames::{Begin, Exited, Hello, Kind, PROTOCOL, Refused, Running, Stream, WORD};
+use super::frames::{Exited, Kind, Refused, Running, Stream};
 use super::line::Line;
 use super::wire::{self, Incoming};
 use super::{Events, PlaceError, Waits, setup};
 use crate::os::{self, Family};
-use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram, StreamCursor};
+use crate::protocol::{PlaceLine, PlaceReport, PlaceRun, PlacedProgram};
 use crate::signals::Signals;
 use crate::wait::Read;
 use crate::{enter, frame, private, tree};
 
-/// Maximum number of bytes before the first frame.
-const NOISE: usize = 1 << 20;
 /// Time limit of a client to exit after its program ended, or after it closed the connection.
 const EXIT: Duration = Duration::from_secs(5);
 /// Time limit for more bytes of a client that has exited.
@@ -94,6 +94,7 @@ pub fn place(report: Option<RawFd>) -> Result<u8, PlaceError> {
         is_to_end: false,
         host: PlaceHost::default(),
         called: Instant::now(),
+        delivery: None,
         silent_end: None,
         outcome: None,
     };
@@ -155,13 +156,6 @@ enum Outcome {
     Orphaned,
 }
 
-/// Bytes before the first frame.
-#[derive(Debug, Default)]
-struct Noise {
-    tail: Tail,
-    length: usize,
-}
-
 /// Stdout and stderr of the program, and the pipe of the reports.
 struct Output {
     stdout: Sink,
@@ -205,8 +199,10 @@ struct Near {
     /// Whether the agent is to end.
     is_to_end: bool,
     host: PlaceHost,
-    /// Time of the client's start.
+    /// Time of the client's start, or of the last byte of a keeper that was sent to the place.
     called: Instant,
+    /// Number of bytes of the keeper that wait to be sent to the place. `None` before the place asks for it.
+    delivery: Option<usize>,
     /// Time at which the client closed the line.
     silent_end: Option<Instant>,
     outcome: Option<Outcome>,
@@ -216,6 +212,7 @@ impl Near {
     fn run(mut self) -> io::Result<u8> {
         loop {
             self.line.write();
+            self.note_delivery();
             if let Some(outcome) = self.outcome.take() {
                 return self.finish(outcome);
             }
@@ -385,63 +382,6 @@ impl Near {
         }
     }
 
-    /// Waits for the far side's first frame, behind the output of a login shell.
-    fn listen(&mut self, incoming: &mut Incoming) {
-        let noise = &mut self.noise;
-        let hello = incoming.hello(|bytes| {
-            noise.length += bytes.len();
-            noise.tail.add(bytes);
-        });
-        match hello {
-            Some(hello) => self.greet(&hello),
-            None if self.noise.length > NOISE => {
-                let why = format!("its client printed {} MiB, and agentd-keeper did not answer", NOISE >> 20);
-                self.lose(CLIENT_FAILED, with_words(why, &self.noise.tail.words()));
-            }
-            None => {}
-        }
-    }
-
-    /// Sends the program to a far side of an equal version.
-    fn greet(&mut self, hello: &Hello) {
-        let (own, place) = (env!("CARGO_PKG_VERSION"), &self.way.place);
-        // An agent that runs has the version of its start.
-        let has_run = self.resident.as_ref().is_some_and(Stays::has_run);
-        if hello.protocol != PROTOCOL || (hello.version != own && !has_run) {
-            let message = format!(
-                "place {place:?} has agentd-keeper {}, and this agentd is {own}: install agentd-keeper {own} there",
-                hello.version
-            );
-            let refused = Refused { code: VERSION.to_owned(), message };
-            self.outcome.get_or_insert(Outcome::Refused(refused));
-            return;
-        }
-        self.host = hello.host();
-        let (program, resident) = match &mut self.resident {
-            None => (self.program.take(), None),
-            Some(stays) => {
-                stays.start = stays.start.max(Start::Possible);
-                let [out, err] = [&mut self.output.stdout, &mut self.output.stderr].map(|sink| {
-                    sink.forget_taken();
-                    sink.waiting() as u64
-                });
-                // The place may not get the frame, so the program stays here until it runs.
-                (self.program.clone(), Some(stays.begin(StreamCursor { out, err })))
-            }
-        };
-        let PlaceLine { silence_ms, grace_ms, close_ms, term_ms, .. } = self.way;
-        let mut begin = Begin { program, silence_ms, grace_ms, close_ms, term_ms, resident };
-        let sent = self.line.begin(&begin);
-        begin.program.iter_mut().for_each(PlacedProgram::zeroize);
-        begin.resident.iter_mut().for_each(|resident| resident.masks.zeroize());
-        self.line.expect(silence_ms);
-        self.state = State::Greeted;
-        if let Err(error) = sent {
-            let refused = Refused { code: NOT_EXECUTED.to_owned(), message: error.to_string() };
-            self.outcome.get_or_insert(Outcome::Refused(refused));
-        }
-    }
-
     fn take_frames(&mut self, incoming: &mut Incoming) {
         loop {
             let taken = match incoming.next() {
@@ -563,19 +503,6 @@ impl Near {
             why += &self.noise_words();
         }
         self.lose(CLIENT_FAILED, why);
-    }
-
-    /// Returns the end of a message about a far side that has not answered: the last output of the client.
-    fn noise_words(&mut self) -> String {
-        self.noise.tail.add(self.line.incoming.unread());
-        let words = self.noise.tail.words();
-        if words.contains(WORD) {
-            "; it changes the bytes of agentd-keeper, as a terminal does: let it use no terminal".to_owned()
-        } else if self.client.tail.words().is_empty() {
-            with_words(String::new(), &words)
-        } else {
-            String::new()
-        }
     }
 
     fn note_times(&mut self) {

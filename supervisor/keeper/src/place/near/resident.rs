@@ -208,7 +208,7 @@ impl Near {
         self.client = Process::new(spawned.pid, spawned.stderr.into_iter().collect());
         self.family = crate::os::Family::led_by(spawned.pid, None);
         self.line = Line::new(from, to)?;
-        self.noise = super::Noise::default();
+        (self.noise, self.delivery) = (super::Noise::default(), None);
         (self.state, self.called, self.silent_end) = (State::Calling, Instant::now(), None);
         Ok(())
     }

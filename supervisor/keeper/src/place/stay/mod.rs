@@ -33,7 +33,7 @@ use super::line::Line;
 use super::program::{self, Program};
 use super::room::{self, Room};
 use super::wire::{self, Incoming, WireError};
-use super::{Events, PlaceError, Waits, outer, setup};
+use super::{Events, PlaceError, Waits, digest, outer, setup};
 use crate::protocol::{Masks, StreamCursor};
 use crate::signals::Signals;
 use crate::wait::Read;
@@ -355,7 +355,9 @@ impl Stay {
             term: duration(begin.term_ms),
         };
         if self.program.is_none() && self.refused.is_none() {
-            match begin.program.as_ref().map_or_else(|| Err(program::gone()), Program::start) {
+            let checked = digest::check(begin.sha256.as_deref());
+            let start = |()| begin.program.as_ref().map_or_else(|| Err(program::gone()), Program::start);
+            match checked.and_then(start) {
                 Ok(program) => self.program = Some(program),
                 Err(refused) => {
                     (self.refused, self.stage) = (Some(refused), Stage::Over);
