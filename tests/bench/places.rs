@@ -27,7 +27,7 @@ use crate::table::{Table, median, millis};
 const TURNS: usize = 15;
 const FIRST: usize = 2;
 /// Number of measured outputs.
-const RUNS: usize = 3;
+const RUNS: usize = 7;
 /// Output of the agent.
 const LINES: u64 = 65_536;
 const BYTES: u64 = 4096;

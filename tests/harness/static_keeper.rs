@@ -6,12 +6,14 @@ use std::sync::OnceLock;
 
 use super::paths;
 
-/// Builds the program if its sources have changed, and returns its path. Cargo lets one build run at a time.
+/// Builds the program if its sources have changed, and returns its path. An optimized caller gets an optimized program.
+/// Cargo lets one build run at a time.
 pub(crate) fn static_keeper() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     let build = || {
         let script = paths::checkout().join(".ci/static");
-        let output = Command::new(script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let optimized = (!cfg!(debug_assertions)).then_some("--release");
+        let output = Command::new(script).args(optimized).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
         let output = output.expect(".ci/static can be executed");
         assert!(output.status.success(), "agentd-keeper cannot be built as a static program");
         PathBuf::from(String::from_utf8(output.stdout).expect("it prints a path").trim_end())

@@ -18,7 +18,8 @@ use crate::harness::static_keeper::static_keeper;
 use crate::harness::{Daemon, paths, process, require, until};
 
 fn ssh(far: &Far, file: &Path) -> String {
-    format!("kind = \"ssh\"\nhost = \"lab\"\nconfig = {:?}\nkeeper_file = {file:?}", far.config())
+    let (config, file) = (far.config().display().to_string(), file.display().to_string());
+    format!("kind = \"ssh\"\nhost = \"lab\"\nconfig = {config:?}\nkeeper_file = {file:?}")
 }
 
 fn keepers(far: &Far) -> PathBuf {
@@ -165,7 +166,7 @@ async fn a_home_that_cannot_be_written_is_named() {
 #[tokio::test]
 async fn slurm_copies_the_keeper_to_the_node() {
     let Some(slurm) = Slurm::boot(Options::default()).await else { return };
-    let (conf, file) = (slurm.conf().display().to_string(), static_keeper());
+    let (conf, file) = (slurm.conf().display().to_string(), static_keeper().display().to_string());
     let daemon = daemon(&format!(
         "kind = \"slurm\"\nkeeper_file = {file:?}\npoll = \"300ms\"\nenv = {{ SLURM_CONF = {conf:?} }}"
     ))

@@ -254,17 +254,19 @@ mod tests {
 
     use super::*;
 
-    /// Service that says nothing. Its pipes stay open.
+    /// Service that says nothing. Its ends of the pipes stay open.
     #[derive(Debug, Default)]
     struct Silent {
-        ends: Mutex<Vec<(mpsc::Receiver<Vec<u8>>, mpsc::Sender<Outgoing>)>>,
+        taken: Mutex<Vec<mpsc::Receiver<Vec<u8>>>>,
+        said: Mutex<Vec<mpsc::Sender<Outgoing>>>,
     }
 
     impl AcpService for Silent {
         fn serve(&self, _: AcpOptions, _: Dial) -> io::Result<AcpPipe> {
             let (lines, taken) = mpsc::channel(1);
-            let (sent, messages) = mpsc::channel(1);
-            lock(&self.ends).push((taken, sent));
+            let (said, messages) = mpsc::channel(1);
+            lock(&self.taken).push(taken);
+            lock(&self.said).push(said);
             Ok(AcpPipe { lines, messages })
         }
     }
