@@ -13,6 +13,7 @@ use nix::sys::signal::Signal;
 use super::sessions::{condition, daemon, placed, slurm, spec, ssh};
 use crate::harness::container::{IMAGE, Podman};
 use crate::harness::ctl::ctl;
+use crate::harness::quote::quoted;
 use crate::harness::slurm::{Options, Slurm};
 use crate::harness::sshd::{Far, Login};
 use crate::harness::static_keeper::static_keeper;
@@ -297,4 +298,27 @@ async fn a_place_that_lost_the_agent_ends_the_launch_with_a_reason() {
     assert!(states(&session).iter().any(|state| matches!(state, PlaceState::Lost | PlaceState::Ended)));
     session.stop().await;
     until("nothing is left on the machine", || is_empty(&far, &state)).await;
+}
+
+#[tokio::test]
+async fn a_full_disk_of_the_place_is_named_and_loses_nothing() {
+    let Some(far) = Far::boot(Login::Root, "").await else { return };
+    let (place, state) = resident(&far);
+    let there = |line: &str| assert!(far.command(line).status().unwrap().success(), "{line}");
+    let quoted = quoted(&state);
+    there(&format!(
+        "mkdir -p {quoted} && mount -t tmpfs -o size=1m none {quoted} && head -c 800k /dev/zero > {quoted}/full"
+    ));
+    let daemon = daemon(&place).await;
+    let session = daemon.session(&spec(&daemon)).await;
+    let counted = session.prompt("count 3000 0").await;
+    let full = session.wait_for("the disk is named", |view| {
+        condition(view, ConditionType::Placed).message.contains("its disk does not take the agent's output: No space")
+    });
+    assert_eq!(full.await.status.phase, Phase::Busy);
+    there(&format!("rm {quoted}/full"));
+    assert_eq!(session.end_of(&counted).await.text, numbers(3000));
+    let view = session.view().await;
+    assert!(!condition(&view, ConditionType::Placed).message.contains("disk") && view.status.launches == 1);
+    session.stop().await;
 }

@@ -30,6 +30,10 @@ impl Keeper<'_> {
         match report {
             PlaceReport::Running(host) => self.log.write_body(&changed(PlaceState::Running, None, Some(host))),
             PlaceReport::Away { message } => self.log.write_body(&changed(PlaceState::Away, Some(message), None)),
+            PlaceReport::Stalled { message } => {
+                let message = message.map(|reason| format!("its disk does not take the agent's output: {reason}"));
+                self.log.write_body(&changed(PlaceState::Running, message, None));
+            }
             PlaceReport::Submitted { job } => {
                 let Body::PlaceChanged(mut submitted) = changed(PlaceState::Submitted, None, None) else { return };
                 submitted.job = Some(job);

@@ -53,10 +53,12 @@ pub(super) enum Kind {
     Masks,
     /// The end of the program was passed on. Last frame of the near side.
     Over,
+    /// The output of the program cannot be stored, so the program waits: the reason in UTF-8. Empty if it can be again.
+    Stalled,
 }
 
 /// Each kind with its byte. No byte is the first one of [`MARKER`].
-pub(super) const KINDS: [(u8, Kind); 20] = [
+pub(super) const KINDS: [(u8, Kind); 21] = [
     (0x10, Kind::Hello),
     (0x11, Kind::Running),
     (0x12, Kind::Refused),
@@ -68,6 +70,7 @@ pub(super) const KINDS: [(u8, Kind); 20] = [
     (0x18, Kind::Lines),
     (0x19, Kind::Masks),
     (0x1a, Kind::Over),
+    (0x1b, Kind::Stalled),
     (0x20, Kind::Data(Stream::In)),
     (0x21, Kind::Data(Stream::Out)),
     (0x22, Kind::Data(Stream::Err)),

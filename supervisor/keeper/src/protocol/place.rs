@@ -225,9 +225,15 @@ pub enum PlaceReport {
         /// Description for people.
         message: String,
     },
+    /// The place cannot store the output of an agent that stays there, so the agent waits.
+    Stalled {
+        /// Reason for people. Absent: the output is stored again.
+        message: Option<String>,
+    },
     /// The program was not started, or the place was not reached. The last message.
     Refused {
-        /// Stable code: `client-failed`, `no-answer`, `version`, `directory`, `not-executed`, `cancelled`.
+        /// Stable code: `client-failed`, `no-answer`, `version`, `directory`, `not-executed`, `digest`,
+        /// `keeper-file`, `cancelled`.
         code: String,
         /// Description for people.
         message: String,

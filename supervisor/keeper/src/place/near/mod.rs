@@ -420,6 +420,9 @@ impl Near {
                     stays.counted(wire::count(bytes)?);
                 }
             }
+            Kind::Stalled => self.output.report(&PlaceReport::Stalled {
+                message: Some(String::from_utf8_lossy(bytes).into_owned()).filter(|message| !message.is_empty()),
+            }),
             Kind::Running => {
                 let Running { pid, resident } = wire::parse(bytes)?;
                 self.host.agent_pid = Some(pid);

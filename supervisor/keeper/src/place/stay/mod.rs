@@ -87,6 +87,7 @@ fn serve(room: Room, listener: UnixListener, outer_ends: OwnedFd) -> Result<u8, 
         refused: None,
         exited: None,
         has_said_end: false,
+        has_said_stall: String::new(),
         is_over: false,
         leaves_at: None,
     };
@@ -161,6 +162,8 @@ struct Stay {
     exited: Option<Exited>,
     /// Whether the last frame was sent on this line.
     has_said_end: bool,
+    /// Reason of waiting output that the near side knows.
+    has_said_stall: String,
     /// Whether the near side has passed the end on.
     is_over: bool,
     /// Time at which this process ends.
@@ -279,6 +282,7 @@ impl Stay {
         if let Ok(line) = open(stream) {
             self.line = Some(line);
             (self.is_attached, self.has_said_end) = (false, false);
+            self.has_said_stall.clear();
         }
     }
 

@@ -22,6 +22,8 @@ pub(super) struct Output {
     pub(super) store: Store,
     /// Bytes that the disk did not take.
     pub(super) unstored: Vec<u8>,
+    /// Reason why the disk does not take them. Empty if it does.
+    pub(super) stall: String,
     /// Number of the next byte for the line.
     pub(super) sent: u64,
     /// Number of bytes that may be sent until the near side has taken some.
@@ -37,6 +39,7 @@ impl Output {
             stream,
             store: Store::new(directory, name),
             unstored: Vec::new(),
+            stall: String::new(),
             sent: 0,
             window: WINDOW,
             has_ended: false,
@@ -70,8 +73,11 @@ impl Stay {
                     }
                 }
                 match output.store.append(&output.unstored) {
-                    Ok(()) => output.unstored = Vec::new(),
-                    Err(_) => self.retry_at = Some(Instant::now() + RETRY),
+                    Ok(()) => (output.unstored, output.stall) = (Vec::new(), String::new()),
+                    Err(error) => {
+                        output.stall = error.to_string();
+                        self.retry_at = Some(Instant::now() + RETRY);
+                    }
                 }
                 if !is_draining {
                     break;
@@ -92,6 +98,12 @@ impl Stay {
             if self.input.has_said != self.input.lines {
                 self.input.has_said = self.input.lines;
                 line.say(Kind::Lines, &self.input.lines.to_le_bytes());
+            }
+            let stall = self.streams.iter().map(|output| &output.stall).find(|stall| !stall.is_empty());
+            let stall = stall.cloned().unwrap_or_default();
+            if self.has_said_stall != stall {
+                line.say(Kind::Stalled, stall.as_bytes());
+                self.has_said_stall = stall;
             }
             let mut buffer = Vec::new();
             for output in &mut self.streams {
