@@ -50,6 +50,7 @@ impl Agent {
             self.update(&json!({ "sessionUpdate": kind, "content": { "type": "text", "text": turn["text"] } }));
         }
         if !self.flags.replay_after_response {
+            std::thread::sleep(self.flags.slow_load);
             self.answer(id, &self.offer());
         }
     }

@@ -43,6 +43,8 @@ pub(crate) struct Flags {
     pub(crate) load_fails: bool,
     /// `--replay-after-response`: send the history after the response to `session/load` instead of before.
     pub(crate) replay_after_response: bool,
+    /// `--slow-load MS`: pause between the history and the response to `session/load`.
+    pub(crate) slow_load: Duration,
     /// `--banner`: print two lines that are not JSON first.
     pub(crate) banner: bool,
     /// `--slow-init MS`: duration of `initialize`.
@@ -101,6 +103,10 @@ impl Flags {
                 "--slow-init" => match value(&mut args, &arg).parse() {
                     Ok(ms) => flags.slow_init = Duration::from_millis(ms),
                     Err(_) => usage("--slow-init needs a number of milliseconds"),
+                },
+                "--slow-load" => match value(&mut args, &arg).parse() {
+                    Ok(ms) => flags.slow_load = Duration::from_millis(ms),
+                    Err(_) => usage("--slow-load needs a number of milliseconds"),
                 },
                 "--pidfile" => flags.pidfile = Some(value(&mut args, &arg).into()),
                 "--store" => flags.store = Some(value(&mut args, &arg).into()),

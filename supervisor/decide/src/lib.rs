@@ -32,6 +32,7 @@ pub mod next;
 pub mod note;
 pub mod options;
 pub mod placed;
+pub mod replay;
 pub mod repositories;
 pub mod rules;
 pub mod spec;

@@ -19,7 +19,6 @@ use agentd_api::session::{
     ResumeNote, SessionSpec,
 };
 use agentd_api::{Body, TurnId};
-use agentd_keeper::protocol::Mute;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -33,6 +32,7 @@ use crate::login;
 use crate::note::{Note, NoteTerms, note};
 use crate::options;
 use crate::placed;
+use crate::replay;
 use crate::repositories;
 use crate::rules::{ALLOWING, REJECTING, STOPPED_WHILE_WAITING, choose, dropped, resolve};
 use crate::staleness::{self, StalenessSettings};
@@ -420,10 +420,7 @@ fn open(state: &State, running: &Running, capabilities: acp::Capabilities, facts
             batch.send_filled(acp::resume(id, conversation, with))
         }
         Some(conversation) if !running.fresh && capabilities.load => {
-            let updates = acp::HISTORY.iter().map(|&kind| kind.to_owned()).collect();
-            let quiet_ms = u64::try_from(facts.replay_quiet.as_millis()).unwrap_or(u64::MAX);
-            let mute = Mute { response_to: id, updates, quiet_ms };
-            batch.send_filled(acp::load(id, conversation, with)).mute(mute)
+            batch.send_filled(acp::load(id, conversation, with)).mute(replay::rule(id, facts.replay_quiet))
         }
         _ => batch.send_filled(acp::new_conversation(id, with)),
     }

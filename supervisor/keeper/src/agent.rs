@@ -148,7 +148,7 @@ pub(crate) fn launch(
         flood: Flood::new(record.stderr_rate.unwrap_or(STDERR_RATE), Instant::now()),
         mask: Mask::new(record.secrets.iter().map(agentd_api::ByteString::as_bytes)),
         fills: record.fills.clone(),
-        mute: None,
+        mute: record.mute.clone().map(Mute::new),
         journald: record.is_unit.then(|| Journald::connect(session)).flatten(),
         place,
     };
@@ -180,23 +180,26 @@ impl Agent {
     /// Reads stdout once and writes the resulting records. Returns the result of the read. With `rest`, an incomplete
     /// last line becomes a record too. `is_followed` is whether a daemon follows the journal.
     pub(crate) fn read_stdout(&mut self, log: &mut Log, rest: bool, is_followed: bool) -> Read {
-        let (now, read) = (Instant::now(), self.stdout.read());
-        let rest = rest || read == Read::End;
+        let (now, result) = (Instant::now(), self.stdout.read());
+        let rest = rest || result == Read::End;
         let block = self.stdout.lines.block(rest);
         let is_quiet = is_followed && self.mute.is_none() && !concerns_the_session(block);
         let block = Block { text: std::str::from_utf8(block).ok(), is_free: self.mask.is_free(block) };
         let mut records = Vec::new();
-        let lines = self.place.as_mut().map_or(0, |place| place.skip(true, self.stdout.lines.pieces(rest).count()));
-        for piece in self.stdout.lines.pieces(rest).skip(lines) {
+        for piece in self.stdout.lines.pieces(rest) {
+            let before = records.len();
             stdout_records(piece, block, &self.mask, &mut self.mute, now, &mut records);
+            if records.len() > before && self.place.as_mut().is_some_and(|place| place.skips(true)) {
+                records.truncate(before);
+            }
         }
-        let consumed = self.stdout.lines.consumed(rest);
-        records
-            .extend(self.place.as_mut().and_then(|place| place.consume(consumed, 0)).map(|read| (READ, owned(&read))));
+        let (consumed, stays) = (self.stdout.lines.consumed(rest), self.mute.is_some());
+        let read = self.place.as_mut().and_then(|place| place.consume(consumed, 0, stays));
+        records.extend(read.map(|read| (READ, owned(&read))));
         write_output(log, &records, is_quiet);
         drop(records);
         self.stdout.lines.consume(rest);
-        read
+        result
     }
 
     /// Reports whether a read of stdout has returned any bytes.
@@ -206,11 +209,13 @@ impl Agent {
 
     /// Reads stderr like [`Agent::read_stdout`], and drops lines above the rate.
     pub(crate) fn read_stderr(&mut self, log: &mut Log, rest: bool) -> Read {
-        let (now, read) = (Instant::now(), self.stderr.read());
-        let rest = rest || read == Read::End;
+        let (now, result) = (Instant::now(), self.stderr.read());
+        let rest = rest || result == Read::End;
         let mut records = Vec::new();
-        let lines = self.place.as_mut().map_or(0, |place| place.skip(false, self.stderr.lines.pieces(rest).count()));
-        for piece in self.stderr.lines.pieces(rest).skip(lines) {
+        for piece in self.stderr.lines.pieces(rest) {
+            if self.place.as_mut().is_some_and(|place| place.skips(false)) {
+                continue;
+            }
             let verdict = self.flood.judge(now, piece);
             records.extend(verdict.report.map(|dropped| left_out(dropped, self.journald.as_ref())));
             if verdict.keep {
@@ -224,13 +229,13 @@ impl Agent {
             let dropped = self.flood.report(now, true);
             records.extend(dropped.map(|dropped| left_out(dropped, self.journald.as_ref())));
         }
-        let consumed = self.stderr.lines.consumed(rest);
-        records
-            .extend(self.place.as_mut().and_then(|place| place.consume(0, consumed)).map(|read| (READ, owned(&read))));
+        let (consumed, stays) = (self.stderr.lines.consumed(rest), self.mute.is_some());
+        let read = self.place.as_mut().and_then(|place| place.consume(0, consumed, stays));
+        records.extend(read.map(|read| (READ, owned(&read))));
         write_output(log, &records, false);
         drop(records);
         self.stderr.lines.consume(rest);
-        read
+        result
     }
 
     /// Returns when [`Agent::report_flood`] is due.
@@ -296,6 +301,8 @@ impl Agent {
     pub(crate) fn unmute(&mut self, log: &mut Log) {
         let mut records = Vec::new();
         end_mute(&mut self.mute, &self.mask, &mut records);
+        let read = self.place.as_mut().and_then(|place| place.consume(0, 0, false));
+        records.extend(read.map(|read| (READ, owned(&read))));
         write(log, &records);
     }
 }

@@ -327,6 +327,7 @@ pub(crate) async fn launch_record(
         enclosure: plan.enclosure.clone(),
         initialize: None,
         place: place.map(Box::new),
+        mute: None,
     })
 }
 

@@ -6,9 +6,10 @@ use std::process::{Command, Stdio};
 
 use agentd_api::Body;
 use agentd_api::event::PlaceState;
-use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionView};
+use agentd_api::session::{ConditionStatus, ConditionType, Phase, SessionSpec, SessionView};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
+use serde_json::json;
 
 use super::sessions::{condition, daemon, placed, slurm, spec, ssh};
 use crate::harness::container::{IMAGE, Podman};
@@ -320,5 +321,50 @@ async fn a_full_disk_of_the_place_is_named_and_loses_nothing() {
     assert_eq!(session.end_of(&counted).await.text, numbers(3000));
     let view = session.view().await;
     assert!(!condition(&view, ConditionType::Placed).message.contains("disk") && view.status.launches == 1);
+    session.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_removed_while_its_place_is_away_leaves_no_agent_there() {
+    let Some(far) = Far::on_a_cable(Login::Root, "").await else { return };
+    let (place, _) = resident(&far);
+    let mut daemon = daemon(&place).await;
+    let session = daemon.session(&spec(&daemon)).await;
+    session.turn("say first").await;
+    far.machine().pull_cable();
+    let is_cut = |view: &SessionView| condition(view, ConditionType::Placed).reason == "PlaceAway";
+    session.wait_for("the cut is noticed", is_cut).await;
+    let (status, _, error) = ctl(&daemon, &["rm", "--force", session.id.as_str()]).await.parts();
+    assert_eq!(status, Some(0), "{error}");
+    // Another daemon knows it too.
+    daemon.kill9();
+    daemon.run().await;
+    assert!(!far.left().is_empty(), "the agent runs there alone");
+    far.machine().plug_cable();
+    until("nothing is left on the machine", || far.left().is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_history_that_an_agent_replays_while_its_keeper_dies_is_not_journalled_again() {
+    let Some(far) = Far::boot(Login::Root, "").await else { return };
+    let (place, state) = resident(&far);
+    let mut daemon = daemon(&place).await;
+    let slow = daemon.scripted(&["--slow-load", "3000"]);
+    let session = daemon.session(&SessionSpec { command: slow.command, ..spec(&daemon) }).await;
+    session.turn("say first").await;
+    session.stop().await;
+    let messages = || session.journal().iter().filter(|event| matches!(event.body, Body::AgentOut(_))).count();
+    let before = messages();
+    session.post("/resume", &json!({})).await;
+    let output = state.join(format!("agentd/places/agentd-{}-2/out.0", session.id));
+    until("the history has come", || fs::read_to_string(&output).is_ok_and(|out| out.contains("say first"))).await;
+    workstation_dies(&mut daemon, &session).await;
+    daemon.run().await;
+    session.wait_for_phase(Phase::Idle).await;
+    let replayed = session.journal().iter().filter(|event| matches!(event.body, Body::AgentReplayed(_))).count();
+    // The answers to `initialize` and to `session/load` are the only new messages.
+    assert_eq!((messages() - before, replayed), (2, 1));
+    assert_eq!(session.view().await.status.launches, 2);
+    assert_eq!(session.turn("say again").await.text, "again");
     session.stop().await;
 }

@@ -44,6 +44,9 @@ pub(crate) struct AgentPlace {
 pub(crate) struct Position {
     /// Counts of what the journal has.
     pub(crate) read: PlaceRead,
+    /// Numbers of consumed bytes of stdout and stderr behind that. While a replay of history is left out, the position
+    /// stays before it: another keeper then reads the replay again, and leaves it out too.
+    ahead: (u64, u64),
     /// Numbers of lines of stdout and stderr that come again, and that the journal has.
     pub(crate) skip: (u64, u64),
     /// Whether the place still has to say which lines of stdin it has.
@@ -166,22 +169,27 @@ impl AgentPlace {
         reports
     }
 
-    /// Notes consumed output. Returns the record of the new position, which follows the records of the output.
-    pub(crate) fn consume(&mut self, stdout: u64, stderr: u64) -> Option<Body> {
+    /// Notes consumed output. Returns the record of the new position, which follows the records of the output. With
+    /// `stays`, the position does not move yet.
+    pub(crate) fn consume(&mut self, stdout: u64, stderr: u64, stays: bool) -> Option<Body> {
         let position = self.position.as_mut()?;
-        position.read.out += stdout;
-        position.read.err += stderr;
-        let is_whole = position.skip == (0, 0);
-        (stdout + stderr > 0 && is_whole).then_some(Body::PlaceRead(position.read))
+        position.ahead = (position.ahead.0 + stdout, position.ahead.1 + stderr);
+        if stays || position.ahead == (0, 0) {
+            return None;
+        }
+        let (out, err) = std::mem::take(&mut position.ahead);
+        position.read.out += out;
+        position.read.err += err;
+        (position.skip == (0, 0)).then_some(Body::PlaceRead(position.read))
     }
 
-    /// Returns the number of the next lines that the journal has already, of at most `lines`, and counts them.
-    pub(crate) fn skip(&mut self, is_stdout: bool, lines: usize) -> usize {
-        let Some(position) = &mut self.position else { return 0 };
+    /// Counts a line for the journal. Reports whether the journal has it already.
+    pub(crate) fn skips(&mut self, is_stdout: bool) -> bool {
+        let Some(position) = &mut self.position else { return false };
         let left = if is_stdout { &mut position.skip.0 } else { &mut position.skip.1 };
-        let skipped = lines.min(usize::try_from(*left).unwrap_or(usize::MAX));
-        *left -= skipped as u64;
-        skipped
+        let skips = *left > 0;
+        *left -= u64::from(skips);
+        skips
     }
 
     /// Counts a line for the agent.

@@ -88,6 +88,9 @@ pub struct LaunchRecord {
     pub environment: Vec<Variable>,
     /// Absolute path of the agent's working directory. Only the agent's process changes to it.
     pub directory: ByteString,
+    /// Rule for a replay that an agent of another keeper has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mute: Option<Mute>,
     /// Values that the keeper replaces with `‹secret›` in the agent's output before it reaches the journal. Values
     /// shorter than [`crate::mask::SHORTEST`] are not masked.
     #[serde(default)]

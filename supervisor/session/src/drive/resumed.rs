@@ -4,6 +4,7 @@
 //! no environment.
 
 use agentd_api::chain;
+use agentd_decide::replay;
 use agentd_decide::state::Run;
 use agentd_keeper::protocol::{FromKeeper, LaunchRecord, PlaceLine, StreamCursor, ToKeeper};
 
@@ -39,6 +40,7 @@ impl Driver {
             is_unit: plan.is_unit,
             directory: "/".into(),
             place: Some(Box::new(way)),
+            mute: replay::running(state, self.terms.generation.config.launch.replay_quiet.0),
             ..LaunchRecord::default()
         };
         let started = async {

@@ -1,8 +1,10 @@
-//! Words in the names of looks and captures on places, which belong to no session.
+//! Words in the names of launches on places that belong to no session: looks, captures, and those of removed sessions.
 //!
-//! A word is random, and each is stored in the state directory before its first look. A daemon of the same state
-//! directory reads the words of earlier daemons, and may end what these left at an engine. The lock of the state
+//! The word of a look is random, and each is stored in the state directory before its first look. A daemon of the same
+//! state directory reads the words of earlier daemons, and may end what these left at an engine. The lock of the state
 //! directory ensures that no earlier daemon is alive. Words of other state directories are never known.
+//!
+//! The id of a session is stored as a word if the session is removed while the connection to its place is cut.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -22,16 +24,33 @@ pub(crate) struct LookWords {
     /// Directory with a subdirectory for each place, which has a file for each word.
     directory: PathBuf,
     own: Mutex<BTreeSet<String>>,
+    /// Places and ids of sessions that were removed and not taken yet.
+    removed: Mutex<BTreeSet<(String, String)>>,
 }
 
 impl LookWords {
     /// Makes the words of a daemon. They are stored in this directory.
     pub(crate) fn new(directory: PathBuf) -> Self {
-        Self { directory, own: Mutex::default() }
+        Self { directory, own: Mutex::default(), removed: Mutex::default() }
     }
 
     fn own(&self) -> MutexGuard<'_, BTreeSet<String>> {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Stores the id of a removed session, whose agent may still run on the place.
+    pub(crate) fn leave(&self, place: &str, id: &SessionId) -> io::Result<()> {
+        self.store(place, id.as_str())?;
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        removed.insert((place.to_owned(), id.to_string()));
+        Ok(())
+    }
+
+    /// Returns the sessions of the place that were removed since the last call.
+    pub(crate) fn take_removed(&self, place: &str) -> BTreeSet<String> {
+        let mut removed = self.removed.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken: BTreeSet<_> = removed.extract_if(.., |(at, _)| at == place).collect();
+        taken.into_iter().map(|(_, id)| id).collect()
     }
 
     /// Makes a word of this daemon.
@@ -48,7 +67,7 @@ impl LookWords {
         fs::write(directory.join(word), "")
     }
 
-    /// Returns the words that earlier daemons stored for the place.
+    /// Returns the stored words of the place, without those of this daemon's looks.
     pub(crate) fn earlier(&self, place: &str) -> io::Result<BTreeSet<String>> {
         let entries = match fs::read_dir(self.directory.join(place)) {
             Ok(entries) => entries,
@@ -57,7 +76,8 @@ impl LookWords {
         };
         let mut words = BTreeSet::new();
         for entry in entries {
-            words.extend(entry?.file_name().into_string().ok().filter(|name| name.starts_with(BEGINNING)));
+            let is_word = |name: &String| name.starts_with(BEGINNING) || name.parse::<SessionId>().is_ok();
+            words.extend(entry?.file_name().into_string().ok().filter(is_word));
         }
         let own = self.own();
         words.retain(|word| !own.contains(word));
@@ -67,7 +87,7 @@ impl LookWords {
     /// Removes a word from which the engine lists nothing.
     pub(crate) fn forget(&self, place: &str, word: &str) {
         if let Err(error) = fs::remove_file(self.directory.join(place).join(word)) {
-            tracing::warn!(%error, place, word, "cannot remove the stored word of an earlier daemon's looks");
+            tracing::warn!(%error, place, word, "cannot remove the stored word of launches that have ended");
         }
     }
 }
@@ -97,5 +117,18 @@ mod tests {
         assert_eq!(words("other").earlier("farm").unwrap(), BTreeSet::new(), "another daemon may be alive");
         second.forget("farm", &one);
         assert_eq!(second.earlier("farm").unwrap(), BTreeSet::from([two]));
+    }
+
+    #[test]
+    fn a_removed_session_is_known_to_this_daemon_and_to_later_ones() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = LookWords::new(directory.path().to_owned());
+        let id = SessionId::random();
+        first.leave("farm", &id).unwrap();
+        assert!(first.take_removed("lab").is_empty());
+        assert_eq!(first.take_removed("farm"), BTreeSet::from([id.to_string()]));
+        assert!(first.take_removed("farm").is_empty());
+        let second = LookWords::new(directory.path().to_owned());
+        assert_eq!(second.earlier("farm").unwrap(), BTreeSet::from([id.to_string()]));
     }
 }

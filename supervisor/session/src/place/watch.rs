@@ -10,7 +10,8 @@
 //! listed without an agent here   ► swept by its name
 //! ```
 //!
-//! Looks of earlier daemons ([`super::looks`]) are swept too. At the start of the daemon, the engine is asked for them.
+//! Looks of earlier daemons and launches of removed sessions ([`super::looks`]) are swept too. At the start of the
+//! daemon, the engine is asked for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -61,15 +62,15 @@ struct Known {
     is_swept: bool,
     /// Whether the last look had launches. One more look follows them, and finds what the last of them left behind.
     had_launches: bool,
-    /// Looks of earlier daemons, once they were read.
+    /// Launches that belong to no session, once their words were read.
     earlier: Option<Earlier>,
 }
 
-/// Looks of earlier daemons that the engine may still have.
+/// Looks of earlier daemons and launches of removed sessions that the engine may still have.
 #[derive(Debug)]
 struct Earlier {
     words: BTreeSet<String>,
-    /// Time from which the engine lists each look that it has.
+    /// Time from which the engine lists each launch that it has.
     settled: Instant,
 }
 
@@ -81,7 +82,7 @@ impl Earlier {
         let words = match read {
             Ok(Ok(words)) => words,
             Ok(Err(error)) => {
-                tracing::warn!(%error, place = place.name(), "cannot read the looks of earlier daemons");
+                tracing::warn!(%error, place = place.name(), "cannot read the names of launches that belong to no session");
                 BTreeSet::new()
             }
             Err(_) => BTreeSet::new(),
@@ -89,7 +90,15 @@ impl Earlier {
         Self { words, settled: Instant::now() + NEW.unsigned_abs() }
     }
 
-    /// Forgets the looks from which the engine lists nothing.
+    /// Adds sessions that were removed.
+    fn add(&mut self, removed: BTreeSet<String>) {
+        if !removed.is_empty() {
+            self.words.extend(removed);
+            self.settled = Instant::now() + NEW.unsigned_abs();
+        }
+    }
+
+    /// Forgets the words from which the engine lists nothing.
     async fn forget(&mut self, place: &SessionPlace, states: &[EngineState]) {
         if self.words.is_empty() || Instant::now() < self.settled {
             return;
@@ -206,6 +215,9 @@ impl Known {
         launches.retain(|launch| launch.is_running || !self.asked.contains(&launch.name));
         if self.earlier.is_none() {
             self.earlier = Some(Earlier::read(place).await);
+        }
+        if let Some(earlier) = &mut self.earlier {
+            earlier.add(place.looks().take_removed(place.name()));
         }
         let has_earlier = self.earlier.as_ref().is_some_and(|earlier| !earlier.words.is_empty());
         let had_launches = std::mem::replace(&mut self.had_launches, !launches.is_empty());

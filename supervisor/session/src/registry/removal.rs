@@ -4,9 +4,10 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use agentd_api::event::{Cause, StopRequested};
+use agentd_api::event::{Cause, PlaceState, StopRequested};
 use agentd_api::session::UnreadableSession;
 use agentd_api::{Code, Problem, SessionId};
+use agentd_decide::state::State;
 use agentd_fault::Point;
 use async_recursion::async_recursion as boxed;
 
@@ -14,6 +15,7 @@ use super::{REMOVING, Sessions, lock, no_such_session};
 use crate::creation::fault;
 use crate::document::Document;
 use crate::drive::SessionOrigin;
+use crate::generation::Generation;
 use crate::resting::SessionParts;
 use crate::{Session, aside, pulse};
 
@@ -63,6 +65,7 @@ impl Sessions {
         self.set_has_changed();
         let generation = self.generations.now();
         if let Some(state) = state {
+            leave_launch(&generation, session.id(), &state).await;
             self.remove_repositories(&generation, session, &state).await;
         }
         let directories = &generation.daemon.directories;
@@ -94,6 +97,19 @@ impl Sessions {
         generation.daemon.changes.removed(session.id());
         fault(Point::DaemonRemoveRenamed).map_err(|error| Problem::new(Code::Internal, error))?;
         remove_files(Some(directories.session_runtime(session.id())), aside).await
+    }
+}
+
+/// Notes a launch that may still run on a place whose connection is cut. It is ended when the place is reached again.
+async fn leave_launch(generation: &Generation, id: &SessionId, state: &State) {
+    let cut = state.placed().filter(|placed| matches!(placed.state, PlaceState::Away | PlaceState::Lost));
+    let Some(place) = cut.and_then(|placed| generation.places().get(&placed.place)) else { return };
+    if place.place.status().is_none() {
+        return;
+    }
+    let (words, name, left) = (Arc::clone(place.looks()), place.name().to_owned(), id.clone());
+    if let Err(error) = pulse::blocking(move || words.leave(&name, &left)).await {
+        tracing::warn!(%error, agentd.session = %id, place = place.name(), "cannot note that its agent may still run");
     }
 }
 
