@@ -82,7 +82,8 @@ impl Earlier {
         let words = match read {
             Ok(Ok(words)) => words,
             Ok(Err(error)) => {
-                tracing::warn!(%error, place = place.name(), "cannot read the names of launches that belong to no session");
+                let place = place.name();
+                tracing::warn!(%error, place, "cannot read the names of launches that belong to no session");
                 BTreeSet::new()
             }
             Err(_) => BTreeSet::new(),
