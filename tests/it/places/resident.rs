@@ -368,3 +368,20 @@ async fn a_history_that_an_agent_replays_while_its_keeper_dies_is_not_journalled
     assert_eq!(session.turn("say again").await.text, "again");
     session.stop().await;
 }
+
+#[tokio::test]
+async fn lists_of_the_agents_cut_no_connection() {
+    let Some(far) = Far::boot(Login::Root, "").await else { return };
+    let (place, _) = resident(&far);
+    let daemon = daemon(&place).await;
+    let session = daemon.session(&spec(&daemon)).await;
+    let counted = session.prompt("count 2000 1").await;
+    // One connection of ssh, and as many lists as the agent leaves time for.
+    let list = format!("for n in $(seq 200); do {} enter list; done", paths::keeper());
+    let listed = far.command(&list).output().unwrap();
+    let name = format!("agentd-{}-1 running\n", session.id);
+    assert_eq!(String::from_utf8(listed.stdout).unwrap(), name.repeat(200));
+    assert_eq!(session.end_of(&counted).await.text, numbers(2000));
+    assert!(!states(&session).contains(&PlaceState::Away), "{:?}", states(&session));
+    session.stop().await;
+}

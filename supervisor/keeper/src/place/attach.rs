@@ -164,7 +164,7 @@ pub fn end(name: &str) -> Result<u8, PlaceError> {
     let until = Instant::now() + END;
     let mut is_first = true;
     while until > Instant::now() {
-        if let Found::Absent = room::find(&directory).map_err(setup("find the parent of the agent"))? {
+        if !room::lives(&directory).map_err(setup("find the parent of the agent"))? {
             return Ok(0);
         }
         let host = room::host_of(&directory);

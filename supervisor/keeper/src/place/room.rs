@@ -127,7 +127,7 @@ impl Room {
     }
 }
 
-/// Looks for the parent of an agent.
+/// Connects with the parent of an agent.
 pub(super) fn find(directory: &Path) -> io::Result<Found> {
     match UnixStream::connect(directory.join("socket")) {
         Ok(stream) => return Ok(Found::Here(stream)),
@@ -135,14 +135,20 @@ pub(super) fn find(directory: &Path) -> io::Result<Found> {
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
         Err(error) => return Err(error),
     }
+    Ok(if lives(directory)? { Found::Elsewhere(host_of(directory)) } else { Found::Absent })
+}
+
+/// Reports whether the parent of an agent lives, here or on another machine. It is not disturbed: a connection would
+/// replace that of its near side.
+pub(super) fn lives(directory: &Path) -> io::Result<bool> {
     let file = match File::options().write(true).open(directory.join("lock")) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Absent),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(error),
     };
     match Flock::lock(file, FlockArg::LockSharedNonblock) {
-        Ok(_) => Ok(Found::Absent),
-        Err((_, Errno::EWOULDBLOCK)) => Ok(Found::Elsewhere(read(&directory.join("host")))),
+        Ok(_) => Ok(false),
+        Err((_, Errno::EWOULDBLOCK)) => Ok(true),
         Err((_, errno)) => Err(errno.into()),
     }
 }
@@ -187,7 +193,7 @@ pub(super) fn names() -> Result<Vec<String>, PlaceError> {
         for entry in entries {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if let Ok(Found::Absent) = find(&entry.path()) {
+            if let Ok(false) = lives(&entry.path()) {
                 // A later list removes a directory that stays.
                 let _ = tidy(&entry.path());
             } else {
