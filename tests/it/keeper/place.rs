@@ -223,7 +223,8 @@ fn the_noise_of_a_login_shell_is_skipped() {
     let endless = PlaceLine { enter_ms: None, ..through("yes 'you have mail'") };
     let (code, message) = refused(run(endless, shell("")).0);
     assert_eq!(code, "client-failed");
-    assert!(message.contains("printed 1 MiB") && message.ends_with("you have mail"), "{message}");
+    // The last line may be cut.
+    assert!(message.contains("printed 1 MiB") && message.contains("you have mail"), "{message}");
 }
 
 #[test]
